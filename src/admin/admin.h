@@ -1,0 +1,104 @@
+// The admin API: JSON over the admin socket, under /admin. It is a view of the node and a few
+// verbs; the node implements NodeControl. docs/api.md has every path with its shapes.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/json.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "http/server.h"
+
+namespace omni::admin {
+
+namespace asio = boost::asio;
+
+struct ModelStatus {
+  std::string name;
+  std::string task;
+  std::string engine;  // "python", "command"
+  std::string state;
+  std::vector<std::string> aliases;
+  bool pinned = false;
+  std::uint32_t waiting = 0;
+  std::uint32_t in_flight = 0;
+  std::uint64_t requests = 0;
+  std::optional<std::int64_t> memory_bytes;  // profile, else declared
+  std::optional<double> load_seconds;        // learned
+  std::string version;
+  std::string last_error;
+};
+
+struct InstanceStatus {
+  std::string id;
+  std::string model;
+  std::string state;
+  std::int64_t pid = 0;
+  std::string endpoint;
+  std::int64_t grant_bytes = 0;
+  std::int64_t high_water_bytes = 0;
+  std::int64_t pss_bytes = 0;
+  std::uint32_t in_flight = 0;
+  std::uint64_t served = 0;
+  double seconds_in_state = 0;
+  double seconds_idle = 0;
+};
+
+struct DeviceStatus {
+  std::string name;
+  std::int64_t budget_bytes = 0;
+  std::int64_t granted_bytes = 0;
+};
+
+struct NodeStatus {
+  std::string version;
+  std::int64_t pid = 0;
+  double uptime_seconds = 0;
+  std::int64_t rss_bytes = 0;
+  std::vector<std::string> listen;
+  std::vector<DeviceStatus> devices;
+};
+
+// {"time": RFC 3339, "type": "instance_state", "model": "minilm", "instance": "12", "state":
+// "resident", ...}
+using Event = boost::json::object;
+
+// Implemented by the node. Each call runs on the caller's coroutine and hops to the control loop by
+// itself, so that admin handlers may run on any I/O thread.
+class NodeControl {
+ public:
+  virtual ~NodeControl() = default;
+
+  virtual asio::awaitable<NodeStatus> status() = 0;
+  virtual asio::awaitable<std::vector<ModelStatus>> models() = 0;
+  virtual asio::awaitable<std::vector<InstanceStatus>> instances(bool with_pss) = 0;
+  // Returns when the model is resident, or with why not.
+  virtual asio::awaitable<Result<void>> load(std::string model) = 0;
+  // Returns when nothing of it is left.
+  virtual asio::awaitable<Result<void>> stop(std::string model) = 0;
+  // Begins a shutdown as SIGTERM does.
+  virtual void shut_down() = 0;
+  // The log file of a model's instances (all instances of a model share it).
+  virtual Result<std::string> log_path(std::string_view model) = 0;
+
+  // Events since `after` (0: the ring's oldest), at least one, or none at `until`. Each has a
+  // growing "id".
+  virtual asio::awaitable<std::vector<Event>> events(std::uint64_t after, TimePoint until) = 0;
+};
+
+// Handles every path under /admin; the caller has checked that the exchange came by the admin
+// socket.
+asio::awaitable<void> handle(NodeControl& node, http::Exchange& exchange);
+
+boost::json::object to_json(const ModelStatus& status);
+boost::json::object to_json(const InstanceStatus& status);
+boost::json::object to_json(const NodeStatus& status);
+
+}  // namespace omni::admin

@@ -1,0 +1,15 @@
+// Small text helpers for messages to people.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace omni {
+
+// The candidate within a third of the name's length in edits, or empty: for "did you mean".
+std::string nearest_name(std::string_view name, const std::vector<std::string_view>& candidates);
+// True when the text is well-formed UTF-8 without surrogates.
+bool is_utf8(std::string_view text);
+
+}  // namespace omni

