@@ -15,8 +15,9 @@ std::string rendered_table() {
       "| code | HTTP | exit | SDK exception | who | retry | what to do |\n"
       "| --- | --- | --- | --- | --- | --- | --- |\n";
   for (const ErrorInfo& row : error_table()) {
-    out += fmt::format("| `{}` | {} | {} | `{}` | {} | {} | {} |\n", row.name, row.http_status, row.exit_code,
-                       row.sdk_exception, to_string(row.origin), row.retryable ? "yes" : "no", row.remedy);
+    out += fmt::format("| `{}` | {} | {} | `{}` | {} | {} | {} |\n", row.name, row.http_status,
+                       row.exit_code, row.sdk_exception, to_string(row.origin),
+                       row.retryable ? "yes" : "no", row.remedy);
   }
   return out;
 }

@@ -181,11 +181,20 @@ asio::awaitable<void> ControlLoop::examine(std::shared_ptr<Live> live) {
 
 // ---- the scheduler's actions
 
+// The scheduler takes an offer (ServeTicket) that is not answered with on_full before its next
+// event as taken: what carrying out an action makes known, such as a word that was empty when it
+// was closed, waits until all are out.
 void ControlLoop::apply(Actions actions) {
   for (Action& action : actions) actions_.push_back(std::move(action));
   if (applying_) return;  // the outer call goes on with them
   applying_ = true;
-  while (!actions_.empty()) {
+  while (!actions_.empty() || !drained_.empty()) {
+    if (actions_.empty()) {
+      const InstanceId instance = drained_.front();
+      drained_.pop_front();
+      apply(scheduler_.on_drained(instance, Clock::now()));
+      continue;
+    }
     Action action = std::move(actions_.front());
     actions_.pop_front();
     std::visit([this](auto& content) { carry_out(content); }, action);
@@ -222,7 +231,7 @@ void ControlLoop::carry_out(CloseInstance& action) {
   live.closing = true;
   touch(live.model->id);
   set_state(live, InstanceState::draining);
-  if (live.slot->word.close()) apply(scheduler_.on_drained(live.id, Clock::now()));
+  if (live.slot->word.close()) drained_.push_back(live.id);
 }
 
 void ControlLoop::carry_out(OpenInstance& action) {
@@ -259,7 +268,6 @@ void ControlLoop::carry_out(ServeTicket& action) {
   tickets_.erase(ticket);
   const Live& live = *found->second;
   links_.serve(waiting.thread, Serve{action.ticket, InstanceRoute{live.slot, live.generation}});
-  apply(scheduler_.on_forget(action.ticket, true, Clock::now()));
   sync_waiters(waiting.model);
 }
 
@@ -591,22 +599,29 @@ void ControlLoop::tick_once(TimePoint now) {
 // The fast path's leases, of instances where something changed.
 void ControlLoop::report_activity(TimePoint now) {
   // Applying an action may add or remove instances: the walk is over a copy.
-  std::vector<std::shared_ptr<Live>> changed;
+  struct Change {
+    InstanceId instance;
+    std::uint32_t in_flight;
+    std::uint64_t served;  // since the last report
+    TimePoint last_used;
+  };
+  std::vector<Change> changes;
   std::vector<InstanceId> overdue;
   for (auto& [id, live] : live_) {
     const std::uint32_t in_flight = live->slot->word.in_flight();
     const std::uint64_t served = live->slot->served.load(std::memory_order_relaxed);
-    if (in_flight != live->reported_in_flight || served != live->reported_served)
-      changed.push_back(live);
+    if (in_flight != live->reported_in_flight || served != live->reported_served) {
+      const TimePoint last_used{Duration(live->slot->last_release.load(std::memory_order_relaxed))};
+      changes.push_back({id, in_flight, served - live->reported_served, last_used});
+    }
     live->reported_in_flight = in_flight;
     live->reported_served = served;
     const auto& force_stop = live->model->force_stop;
     if (live->closing && !live->stopping && force_stop && now > *force_stop) overdue.push_back(id);
   }
-  for (const auto& live : changed) {
-    const TimePoint last_used{Duration(live->slot->last_release.load(std::memory_order_relaxed))};
-    apply(scheduler_.on_activity(live->id, live->reported_in_flight, live->reported_served,
-                                 last_used, now));
+  for (const Change& change : changes) {
+    apply(scheduler_.on_activity(change.instance, change.in_flight, change.served, change.last_used,
+                                 now));
   }
   for (InstanceId id : overdue) apply(scheduler_.on_drained(id, now));
 }

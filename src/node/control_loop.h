@@ -157,6 +157,7 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   };
   std::unordered_map<TicketId, Waiting> tickets_;  // known to the scheduler, undecided
   std::deque<Action> actions_;
+  std::deque<InstanceId> drained_;  // closed while empty: told to the scheduler after the actions
   bool applying_ = false;
   std::set<ModelId> touched_;
   std::shared_ptr<const RouteTable> routes_ = std::make_shared<RouteTable>();
