@@ -1,6 +1,17 @@
-#include <cstdio>
+// The one binary: `omni serve` is the daemon, every other command its client.
+#include "cli/cli.h"
+#include "node/node.h"
 
-int main() {
-  std::puts("omni " OMNI_VERSION);
-  return 0;
+namespace {
+
+omni::Result<void> serve(omni::cli::ServeOptions options) {
+  TRY(std::filesystem::path lib_dir, omni::node::installed_lib_dir());
+  return omni::node::serve({.paths = std::move(options.paths),
+                            .config = std::move(options.config),
+                            .models = std::move(options.models),
+                            .lib_dir = std::move(lib_dir)});
 }
+
+}  // namespace
+
+int main(int argc, char** argv) { return omni::cli::run(argc, argv, serve); }

@@ -71,15 +71,6 @@ void raise_descriptor_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-Result<std::vector<ModelFolder>> load_models(const NodeConfig& config) {
-  std::vector<ModelFolder> all;
-  for (const auto& root : config.models) {
-    TRY(std::vector<ModelFolder> found, load_model_folders(root));
-    for (ModelFolder& folder : found) all.push_back(std::move(folder));
-  }
-  return all;
-}
-
 // Listeners for each thread: the first binds alone, the others join it with SO_REUSEPORT.
 struct Listeners {
   std::vector<std::vector<http::Listener>> by_thread;
@@ -126,8 +117,7 @@ http::ServerOptions server_options(const NodeConfig& config) {
 // order.
 class Daemon {
  public:
-  Daemon(NodeOptions options, Spawner& spawner, std::optional<UidPool> uids, Listeners listeners,
-         std::vector<ModelFolder> folders);
+  Daemon(NodeOptions options, Spawner& spawner, std::optional<UidPool> uids, Listeners listeners);
 
   void run();
 
@@ -150,7 +140,7 @@ class Daemon {
 };
 
 Daemon::Daemon(NodeOptions options, Spawner& spawner, std::optional<UidPool> uids,
-               Listeners listeners, std::vector<ModelFolder> folders)
+               Listeners listeners)
     : options_(std::move(options)),
       control_(loop_, workers_, spawner, metrics_,
                ControlOptions{options_.paths, options_.config, options_.lib_dir / "python",
@@ -167,7 +157,7 @@ Daemon::Daemon(NodeOptions options, Spawner& spawner, std::optional<UidPool> uid
   }
   auto ticked = [this] { shared_.control_tick.store(Clock::now().time_since_epoch().count()); };
   ticked();
-  control_.start(links(), std::move(folders), ticked, [this] { on_signal(SIGTERM); });
+  control_.start(links(), std::move(options_.models), ticked, [this] { on_signal(SIGTERM); });
   for (std::size_t i = 0; i < threads_.size(); ++i)
     threads_[i]->run(std::move(listeners.by_thread[i]));
 }
@@ -270,16 +260,14 @@ Result<void> serve(NodeOptions options) {
     TRY(uids, UidPool::load(options.paths.state / "uids.json", options.config.uid_first,
                             options.config.uid_last));
   }
-  TRY(std::vector<ModelFolder> folders, load_models(options.config));
   const std::size_t threads =
       options.config.io_threads != 0
           ? options.config.io_threads
           : std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 16);
   TRY(Listeners listeners, open_listeners(options, threads));
-  spdlog::info("omni {} serves {} models on {}", OMNI_VERSION, folders.size(),
+  spdlog::info("omni {} serves {} models on {}", OMNI_VERSION, options.models.size(),
                fmt::join(listeners.names, ", "));
-  Daemon daemon(std::move(options), *spawner, std::move(uids), std::move(listeners),
-                std::move(folders));
+  Daemon daemon(std::move(options), *spawner, std::move(uids), std::move(listeners));
   daemon.run();
   spdlog::info("stopped");
   return {};

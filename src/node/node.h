@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <vector>
 
 #include "base/result.h"
 #include "config/node_config.h"
@@ -11,7 +12,8 @@ namespace omni::node {
 struct NodeOptions {
   NodePaths paths;
   NodeConfig config;
-  std::filesystem::path lib_dir;  // holds omni-shim and python/
+  std::vector<ModelFolder> models;  // a broken one is listed as failed
+  std::filesystem::path lib_dir;    // holds omni-shim and python/
 };
 
 // Where this installation keeps its helpers: <folder of the executable>/../lib/omni.
