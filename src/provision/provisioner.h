@@ -36,12 +36,13 @@ class Provisioner {
 
   // Idempotent and safe from several at once: the second waits for the first. An interrupted build
   // leaves nothing that a later one would take for whole (.complete marker, lock file). Cancelling
-  // ends uv.
+  // the last caller of a build ends uv and returns when uv is gone; a cancelled call ends by Asio's
+  // operation_aborted (see TaskGroup). Called and awaited on the loop.
   asio::awaitable<Result<Provisioned>> provision(const ModelSpec& spec, ProgressSink progress);
 
  private:
   struct Impl;
-  std::shared_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  // with calls that still run
 };
 
 }  // namespace omni

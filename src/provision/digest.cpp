@@ -1,0 +1,93 @@
+#include "provision/digest.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <openssl/evp.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <ctime>
+#include <vector>
+
+#include "base/fd.h"
+
+namespace omni {
+namespace {
+
+bool is_same(const struct stat& a, const struct stat& b) {
+  auto same_time = [](const timespec& x, const timespec& y) {
+    return x.tv_sec == y.tv_sec && x.tv_nsec == y.tv_nsec;
+  };
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino && a.st_size == b.st_size &&
+         same_time(a.st_mtim, b.st_mtim) && same_time(a.st_ctim, b.st_ctim);
+}
+
+// Times have the grain of a clock tick: a file that was just written may be written once more
+// without showing it.
+bool is_settled(const struct stat& info) {
+  constexpr time_t kSettleSeconds = 2;
+  return std::time(nullptr) - info.st_ctim.tv_sec > kSettleSeconds;
+}
+
+}  // namespace
+
+struct Sha256::State {
+  EVP_MD_CTX* context = EVP_MD_CTX_new();
+  ~State() { EVP_MD_CTX_free(context); }
+};
+
+// OpenSSL's digest calls fail only without memory.
+Sha256::Sha256() : state_(std::make_unique<State>()) {
+  if (EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) != 1) throw std::bad_alloc();
+}
+
+Sha256::~Sha256() = default;
+
+void Sha256::update(std::string_view bytes) {
+  if (EVP_DigestUpdate(state_->context, bytes.data(), bytes.size()) != 1) throw std::bad_alloc();
+}
+
+void Sha256::field(std::string_view content) {
+  update(fmt::format("{}:", content.size()));
+  update(content);
+}
+
+std::string Sha256::finish() {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
+  unsigned size = 0;
+  if (EVP_DigestFinal_ex(state_->context, digest.data(), &size) != 1) throw std::bad_alloc();
+  std::string hex;
+  for (unsigned i = 0; i < size; ++i) hex += fmt::format("{:02x}", digest[i]);
+  return hex;
+}
+
+Result<std::string> FileDigests::of(const std::filesystem::path& file) {
+  Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat before = {};
+  if (!fd || ::fstat(fd.get(), &before) != 0) return errno_error("cannot open " + file.string());
+  if (!S_ISREG(before.st_mode)) return Error{ErrorCode::io_error, file.string() + " is no file"};
+  {
+    const std::lock_guard lock(mutex_);
+    const auto known = entries_.find(file);
+    if (known != entries_.end() && is_same(known->second.seen, before)) return known->second.digest;
+  }
+  Sha256 hash;
+  std::vector<char> buffer(1 << 18);
+  for (;;) {
+    const ssize_t n = ::read(fd.get(), buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno_error("cannot read " + file.string());
+    if (n == 0) break;
+    hash.update({buffer.data(), static_cast<std::size_t>(n)});
+  }
+  std::string digest = hash.finish();
+  struct stat after = {};
+  if (::fstat(fd.get(), &after) == 0 && is_same(before, after) && is_settled(after)) {
+    const std::lock_guard lock(mutex_);
+    entries_[file] = {after, digest};
+  }
+  return digest;
+}
+
+}  // namespace omni
