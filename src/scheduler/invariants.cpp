@@ -31,8 +31,11 @@ void Scheduler::Impl::check() const {
       require(instance->grant >= Bytes(0), "grants are not negative", instance->id.value);
       require(instance->state != InstanceState::evicted || instance->grant == Bytes(0),
               "evicted instances hold no bytes", instance->id.value);
-      require(instance->closing != Closing::for_load || !instance->model->policy.pinned,
-              "pinned models are no victims", instance->id.value);
+      const bool victim =
+          instance->state == InstanceState::draining &&
+          (instance->closing == Closing::for_load || instance->closing == Closing::for_growth);
+      require(!victim || !instance->model->policy.pinned, "pinned models are no victims",
+              instance->id.value);
     }
     Bytes held;
     for (const Model* claimant : device->claims) {

@@ -113,6 +113,14 @@ Actions Scheduler::on_model(ModelPolicy policy, TimePoint now) {
   } else {
     impl_->always_on.erase(model.policy.id);
   }
+  // Pinned from now on: what has not left yet stays.
+  for (Impl::Instance* instance : model.instances) {
+    const bool victim = instance->closing == scheduling::Closing::for_load ||
+                        instance->closing == scheduling::Closing::for_growth;
+    if (model.policy.pinned && victim && instance->state == InstanceState::draining) {
+      impl_->reopen(*instance);
+    }
+  }
   impl_->touch(model);
   if (device != nullptr) device->dirty = true;
   return impl_->finish();
