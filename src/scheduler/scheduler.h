@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,14 +35,20 @@ class Scheduler {
   // crossed: ignored.
   Actions on_forget(TicketId ticket, bool served, TimePoint now);
   // The offer of a ServeTicket failed: the instance was full or closed. The ticket keeps its place
-  // in the queue and the instance is offered again only after on_freed.
+  // in the queue and the instance is offered again only after on_freed or on_activity shows room.
+  // Fed before any other event: an offer that is not answered so is taken, and its ticket ended.
   Actions on_full(TicketId ticket, InstanceId instance, TimePoint now);
-  // A lease came back while tickets wait.
+  // A lease came back while tickets wait, or a word that the loop had closed by itself (a suspect)
+  // is open again.
   Actions on_freed(InstanceId instance, TimePoint now);
-  // The last lease of a closed instance came back.
+  // The last lease of a closed instance came back. The loop feeds it when the word is closed and
+  // its count 0 at that moment, at once after a CloseInstance that found it so: a Drained message
+  // may be of an earlier close, and more than one may come.
   Actions on_drained(InstanceId instance, TimePoint now);
 
-  // What became of an action: resident (started, restored), evicted, stopped, failed (with why).
+  // What became of an action: resident (started, restored, or could not be evicted; the loop opens
+  // the word first, the returned offers count on it), evicted, stopped, failed (with why). Stopped
+  // and failed are fed when nothing of the instance is left: its bytes are given away at once.
   Actions on_resident(InstanceId instance, TimePoint now);
   Actions on_evicted(InstanceId instance, TimePoint now);
   Actions on_stopped(InstanceId instance, TimePoint now);
@@ -50,8 +57,8 @@ class Scheduler {
   // (one request that killed two instances) do not feed the back-off.
   Actions on_failed(InstanceId instance, Error error, bool poison, TimePoint now);
 
-  // The fast path's activity since the last tick; `in_flight` includes leases taken without the
-  // scheduler.
+  // The fast path's activity since the last tick: `served` since the last call, `in_flight` now,
+  // with the leases taken without the scheduler.
   Actions on_activity(InstanceId instance, std::uint32_t in_flight, std::uint64_t served,
                       TimePoint last_used, TimePoint now);
   // What the instance's processes have held at most (VmHWM). Raises the model's profile and, when
@@ -64,7 +71,8 @@ class Scheduler {
   // loop), then stop; waiting tickets are refused with model_stopped.
   Actions load(ModelId model, TimePoint now);
   Actions stop(ModelId model, TimePoint now);
-  // Refuse all tickets and start nothing more: the daemon is going down.
+  // Refuse all tickets, drain and stop all instances and start nothing more: the daemon is going
+  // down. Done when instances() is empty.
   Actions shut_down(TimePoint now);
 
   // Views for API and metrics.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -52,10 +53,26 @@ struct ModelPolicy {
 struct SchedulerLimits {
   std::uint32_t queue_per_model = 512;
   std::uint32_t queue_total = 4096;
+  // A ticket that has waited longer (or 4 times its model's load cost) is passed by nobody.
   Duration fair_wait = std::chrono::seconds(10);
+  // A model without work may be closed after this long.
   Duration idle_residency = std::chrono::milliseconds(200);
+  // A model with work keeps its place at least this long (or its start cost).
   Duration min_residency = std::chrono::seconds(1);
   std::uint32_t loads_per_device = 2;
+  // Tickets wait this long for full instances before another instance is started for them: a burst
+  // that drains by itself is not worth a load.
+  Duration scale_out_wait = std::chrono::seconds(1);
+  // Over its grant by a tenth for this long: the instance is drained.
+  Duration over_grant_wait = std::chrono::seconds(5);
+  // Pauses between starts of a model that keeps failing: doubled from the first to the last.
+  Duration first_back_off = std::chrono::seconds(1);
+  Duration last_back_off = std::chrono::seconds(60);
+  // An instance that lived this long ends its model's crash loop.
+  Duration stable_after = std::chrono::seconds(60);
+  // assert_invariants() after events: after each one while there is little to check, else so often
+  // that checking costs a fixed share. Benchmarks turn it off.
+  bool check_invariants = true;
 };
 
 // Actions. The control loop carries them out in order.
@@ -86,8 +103,10 @@ struct EvictInstance {
 };
 struct RestoreInstance {
   InstanceId instance;
+  Bytes grant;
 };
-// An offer: the loop takes a lease for the ticket and serves it, or answers on_full.
+// An offer: the loop sets the word's waiters bit, takes a lease for the ticket and serves it, or
+// answers on_full before it feeds any other event. An offer without that answer is taken.
 struct ServeTicket {
   TicketId ticket;
   InstanceId instance;
@@ -101,5 +120,7 @@ struct RefuseTicket {
 using Action = std::variant<StartInstance, AbortStart, CloseInstance, OpenInstance, StopInstance,
                             EvictInstance, RestoreInstance, ServeTicket, RefuseTicket>;
 using Actions = std::vector<Action>;
+// "start i1 m3 1.5 GiB", "refuse t7 queue_full": for logs, traces and tests.
+std::string to_string(const Action& action);
 
 }  // namespace omni

@@ -1,0 +1,417 @@
+// Who gets a device's bytes next.
+//
+// A model that needs an instance is a demand of its device. place() gives it bytes that are free,
+// or closes victims for it: then it holds a claim, whose bytes nobody else gets, until it starts.
+// An aged demand that finds no room blocks the device for all others: nobody passes it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+
+#include "scheduler/eviction.h"
+#include "scheduler/impl.h"
+
+namespace omni {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Of idle candidates, this many of the longest unused are weighed against each other; the others
+// count only when these do not suffice. Bounds the cost of a decision on a node of many models.
+constexpr std::size_t kCandidates = 16;
+// Reuse of a model whose request rate is not known yet.
+constexpr double kDefaultGapSeconds = 10;
+constexpr double kDefaultCostSeconds = 1;
+// A drain that takes longer does not occupy one of the device's load slots.
+constexpr Duration kQuickDrain = 200ms;
+
+}  // namespace
+
+std::optional<Bytes> Scheduler::Impl::size_of(const Model& model) const {
+  if (const Instance* instance = evicted_instance(model)) return instance->evicted_size;
+  return model.profile ? model.profile : model.policy.declared;
+}
+
+// A model of unknown size gets all that can be had: it starts alone and is measured.
+Bytes Scheduler::Impl::need_of(const Model& model) const {
+  if (auto size = size_of(model)) return *size;
+  return model.device->ledger.budget() - permanent_bytes(*model.device, model);
+}
+
+scheduling::Instance* Scheduler::Impl::evicted_instance(const Model& model) const {
+  for (Instance* instance : model.instances) {
+    if (instance->state == InstanceState::evicted) return instance;
+  }
+  return nullptr;
+}
+
+// Open, loading, or out of service for a moment only.
+std::uint32_t Scheduler::Impl::alive(const Model& model) const {
+  return static_cast<std::uint32_t>(
+      std::count_if(model.instances.begin(), model.instances.end(), [](const Instance* instance) {
+        return instance->is_open() || instance->is_loading() ||
+               (instance->state == InstanceState::draining && instance->closing == Closing::turn);
+      }));
+}
+
+bool Scheduler::Impl::wants_instance(const Model& model) const {
+  if (shutting_down || model.removing || model.device == nullptr) return false;
+  if (model.crash_loop.backing_off(now)) return false;
+  const bool loading = std::any_of(model.instances.begin(), model.instances.end(),
+                                   [](const Instance* instance) { return instance->is_loading(); });
+  if (loading) return false;
+  if (evicted_instance(model) == nullptr &&
+      model.instances.size() >= std::max(model.policy.max_instances, 1u)) {
+    return false;  // the one that leaves must be gone first
+  }
+  const std::uint32_t living = alive(model);
+  if (living == 0 && wanted(model)) return true;
+  return living < model.policy.min_instances && !model.held_down;
+}
+
+void Scheduler::Impl::update_demand(Model& model) {
+  std::optional<DemandKey> key;
+  if (wants_instance(model)) {
+    key = DemandKey{DemandKey::kUnasked, model.wanted_number, &model};
+    if (model.load_wanted) key->rank = 0;
+    if (const Ticket* oldest = model.queue.oldest()) {
+      key->rank = -std::int64_t{model.queue.front()->priority};
+      key->number = oldest->number;
+      if (now - oldest->arrived >= fair_wait(model)) key->rank = DemandKey::kAged;
+    }
+  }
+  if (key == model.demand) return;
+  if (model.demand) model.device->demands.erase(*model.demand);
+  if (key) {
+    model.device->demands.insert(*key);
+    if (!model.demand) fresh.push_back(&model);
+  }
+  model.demand = key;
+  if (key) return;
+  if (model.device->blocked_by == &model) model.device->dirty = true;
+  if (model.claiming) drop_claim(model);
+}
+
+void Scheduler::Impl::mark_aged(Device& device) {
+  std::vector<Model*> aged;
+  for (const DemandKey& key : device.demands) {
+    const Ticket* oldest = key.model->queue.oldest();
+    if (key.rank == DemandKey::kAged || oldest == nullptr) continue;
+    if (now - oldest->arrived >= fair_wait(*key.model)) aged.push_back(key.model);
+  }
+  for (Model* model : aged) update_demand(*model);
+}
+
+// Looks at all who need bytes, in order.
+void Scheduler::Impl::pump(Device& device) {
+  device.dirty = false;
+  device.hopeless.reset();
+  device.blocked_by = nullptr;
+  serve_growth(device);
+  for (Model* model : std::vector<Model*>(device.claims)) place(*model);
+  for (auto next = device.demands.begin(); next != device.demands.end();) {
+    Model& model = *next->model;
+    const bool aged = next->rank == DemandKey::kAged;
+    ++next;  // place() may take this demand away
+    if (model.claiming) continue;
+    if (slots_used(device) >= limits.loads_per_device) return;
+    const Placed placed = place(model);
+    const bool without_claim = placed == Placed::waiting && !model.claiming;
+    if (aged && (placed == Placed::no_room || without_claim)) {
+      device.blocked_by = &model;
+      return;
+    }
+  }
+}
+
+// A new demand, when nothing else has changed.
+void Scheduler::Impl::place_alone(Model& model) {
+  if (!model.demand || model.claiming) return;
+  if (model.device->blocked_by == nullptr) place(model);
+}
+
+Scheduler::Impl::Placed Scheduler::Impl::place(Model& model) {
+  Device& device = *model.device;
+  // 1. What can never fit is refused.
+  const Bytes need = need_of(model);
+  if (refuse_if_impossible(model, need)) return Placed::refused;
+
+  // 2. A claim begins only when a load slot is to be had.
+  if (!model.claiming && slots_used(device) >= limits.loads_per_device) return Placed::no_slot;
+
+  // 3. What it lacks: free bytes, then bytes on their way, then victims.
+  Bytes pending;
+  for (const Instance* victim : model.victims) pending += victim->grant;
+  const Bytes shortage = std::max(Bytes(0), need - model.held - pending);
+  const Bytes from_free = std::min(device.ledger.free(), shortage);
+  const Bytes from_victims = shortage - from_free;
+  if (from_victims > Bytes(0)) {
+    if (from_victims <= leaving_bytes(device)) return Placed::waiting;
+    std::vector<Instance*> victims = find_victims(device, model, from_victims, false);
+    if (victims.empty()) {
+      device.hopeless = std::min(from_victims, device.hopeless.value_or(from_victims));
+      if (model.claiming) drop_claim(model);
+      return Placed::no_room;
+    }
+    for (Instance* victim : victims) close(*victim, Closing::for_load, &model);
+  }
+  device.ledger.hold(from_free);
+  model.held += from_free;
+  if (!model.claiming) {
+    model.claiming = true;
+    device.claims.push_back(&model);
+  }
+
+  // 4. All bytes are there: start.
+  if (model.held < need || device.loads >= limits.loads_per_device) return Placed::waiting;
+  start(model, need);
+  return Placed::started;
+}
+
+bool Scheduler::Impl::refuse_if_impossible(Model& model, Bytes need) {
+  Device& device = *model.device;
+  const Bytes budget = device.ledger.budget();
+  std::optional<Error> error;
+  if (need > budget) {
+    error = Error{ErrorCode::model_too_large,
+                  fmt::format("model \"{}\" needs {}, device {} has {}: raise the device's memory "
+                              "or use a smaller model",
+                              model.policy.name, to_string(need), device.name, to_string(budget))};
+  } else if (need > device.ledger.free() + model.held) {
+    // Only now is it worth adding up what never leaves.
+    const Bytes left = budget - permanent_bytes(device, model);
+    if (need > left || left <= Bytes(0)) {
+      error = Error{ErrorCode::out_of_memory,
+                    fmt::format("model \"{}\" needs {}, pinned and always-on models leave {} of "
+                                "device {}: unpin one or raise the device's memory",
+                                model.policy.name, to_string(need), to_string(left), device.name)};
+    }
+  }
+  if (!error) return false;
+  model.last_error = error->message;
+  model.load_wanted = false;
+  if (model.claiming) drop_claim(model);
+  refuse_all(model, *error, error->info().retryable ? retry_after(model) : 0);
+  return true;
+}
+
+void Scheduler::Impl::start(Model& model, Bytes bytes) {
+  Device& device = *model.device;
+  forget_claim(model);
+  device.ledger.grant(bytes);
+  if (model.demand) device.demands.erase(*std::exchange(model.demand, std::nullopt));
+  if (Instance* evicted = evicted_instance(model)) {
+    evicted->grant = bytes;
+    set_state(*evicted, InstanceState::restoring);
+    actions.push_back(RestoreInstance{evicted->id, bytes});
+    return;
+  }
+  auto instance = std::make_unique<Instance>();
+  instance->id = InstanceId{next_instance++};
+  instance->model = &model;
+  instance->device = &device;
+  instance->grant = bytes;
+  instance->since = now;
+  instance->sizing = !size_of(model).has_value();
+  model.instances.push_back(instance.get());
+  device.instances.push_back(instance.get());
+  ++device.loads;
+  actions.push_back(StartInstance{instance->id, model.policy.id, bytes});
+  instances.emplace(instance->id, std::move(instance));
+}
+
+// Full for a while: another instance, if there are bytes that nobody else needs.
+void Scheduler::Impl::scale_out(Model& model) {
+  if (shutting_down || model.removing || model.device == nullptr) return;
+  if (model.demand || alive(model) == 0 || model.crash_loop.backing_off(now)) return;
+  const Ticket* oldest = model.queue.oldest();
+  if (oldest == nullptr || now - oldest->arrived < limits.scale_out_wait) return;
+  Device& device = *model.device;
+  const bool loading = std::any_of(model.instances.begin(), model.instances.end(),
+                                   [](const Instance* instance) { return instance->is_loading(); });
+  const bool room =
+      evicted_instance(model) != nullptr || model.instances.size() < model.policy.max_instances;
+  const auto size = size_of(model);
+  if (loading || !room || !size || *size > device.ledger.free()) return;
+  if (!device.demands.empty() || slots_used(device) >= limits.loads_per_device) return;
+  start(model, *size);
+}
+
+// ---- Claims
+
+// How many of the device's load slots are taken, or will be soon.
+std::uint32_t Scheduler::Impl::slots_used(const Device& device) const {
+  std::uint32_t used = device.loads;
+  for (const Model* claimant : device.claims) {
+    if (!waits_for_drain(*claimant)) ++used;
+  }
+  return used;
+}
+
+// A long answer of a victim holds up the claim; others may load meanwhile.
+bool Scheduler::Impl::waits_for_drain(const Model& claimant) const {
+  return std::any_of(claimant.victims.begin(), claimant.victims.end(),
+                     [this](const Instance* victim) {
+                       return victim->state == InstanceState::draining &&
+                              (victim->closed_busy || now - victim->since > kQuickDrain);
+                     });
+}
+
+// Frees what it held; victims that have not left yet stay.
+void Scheduler::Impl::drop_claim(Model& model) {
+  const std::vector<Instance*> victims = model.victims;
+  model.device->dirty = true;
+  forget_claim(model);
+  for (Instance* victim : victims) {
+    if (victim->state == InstanceState::draining && victim->closing == Closing::for_load) {
+      reopen(*victim);
+    }
+  }
+}
+
+void Scheduler::Impl::forget_claim(Model& model) {
+  Device& device = *model.device;
+  device.ledger.unhold(std::exchange(model.held, Bytes(0)));
+  for (Instance* victim : model.victims) victim->claimant = nullptr;
+  model.victims.clear();
+  model.claiming = false;
+  device.claims.erase(std::remove(device.claims.begin(), device.claims.end(), &model),
+                      device.claims.end());
+}
+
+// Bytes that come free soon by themselves and that no claim counts on.
+Bytes Scheduler::Impl::leaving_bytes(const Device& device) const {
+  Bytes sum;
+  for (const Instance* instance : device.instances) {
+    if (instance->claimant != nullptr) continue;
+    const bool soon = instance->state == InstanceState::stopping ||
+                      instance->state == InstanceState::evicting ||
+                      (instance->state == InstanceState::draining && !instance->closed_busy &&
+                       instance->closing != Closing::turn && now - instance->since <= kQuickDrain);
+    if (soon) sum += instance->grant;
+  }
+  // One large victim may free more than its claim needs.
+  for (const Model* claimant : device.claims) {
+    if (waits_for_drain(*claimant)) continue;
+    Bytes gathered = claimant->held;
+    for (const Instance* victim : claimant->victims) gathered += victim->grant;
+    sum += std::max(Bytes(0), gathered - need_of(*claimant));
+  }
+  return sum;
+}
+
+// ---- Victims
+
+// Never a victim: pinned, or one of a model's min_instances.
+bool Scheduler::Impl::permanent(const Instance& instance) const {
+  if (!instance.is_open() && !instance.is_loading()) return false;
+  const Model& model = *instance.model;
+  if (model.removing) return false;
+  return model.policy.pinned || (!model.held_down && alive(model) <= model.policy.min_instances);
+}
+
+Bytes Scheduler::Impl::permanent_bytes(const Device& device, const Model& besides) const {
+  Bytes sum;
+  for (const Instance* instance : device.instances) {
+    if (instance->model != &besides && permanent(*instance)) sum += instance->grant;
+  }
+  return sum;
+}
+
+Duration Scheduler::Impl::start_cost(const Model& model) const {
+  if (model.policy.mechanism == EvictMechanism::stop || model.restore_time == Duration{}) {
+    return model.load_time;
+  }
+  return model.restore_time + model.evict_time;
+}
+
+Duration Scheduler::Impl::fair_wait(const Model& model) const {
+  return std::max(limits.fair_wait, 4 * start_cost(model));
+}
+
+// What closing it is expected to cost: how often it is used x how long it takes to come back.
+double Scheduler::Impl::loss(const Instance& instance) const {
+  const Model& model = *instance.model;
+  const double known_gap = model.gap_seconds > 0 ? model.gap_seconds : kDefaultGapSeconds;
+  const double gap = std::max(known_gap, Seconds(now - instance.last_used).count());
+  const double cost = Seconds(start_cost(model)).count();
+  return (cost > 0 ? cost : kDefaultCostSeconds) / gap;
+}
+
+bool Scheduler::Impl::may_close(const Instance& instance, bool idle_only) const {
+  const Model& model = *instance.model;
+  const bool busy = instance.in_flight > 0 || !model.queue.empty();
+  if (!busy) return now - instance.last_used >= limits.idle_residency;
+  if (idle_only) return false;
+  // Both have work: it keeps its place for a while, so that loads do not eat all the time.
+  return now - instance.resident_since >= std::max(limits.min_residency, start_cost(model));
+}
+
+// Victims that free at least `needed`, or none.
+std::vector<scheduling::Instance*> Scheduler::Impl::find_victims(const Device& device,
+                                                                 const Model& claimant,
+                                                                 Bytes needed, bool idle_only) {
+  if (device.hopeless && needed >= *device.hopeless && !idle_only) return {};
+  std::vector<Instance*> found;
+  std::vector<scheduling::Candidate> candidates;
+  Bytes sum;
+  ++victim_search;
+  const auto collect = [&](Instance& instance) {
+    Model& model = *instance.model;
+    if (&model == &claimant || model.policy.pinned) return;
+    if (model.victim_search != victim_search) model.victims_found = 0;
+    model.victim_search = victim_search;
+    const std::uint32_t kept = model.held_down ? 0 : model.policy.min_instances;
+    if (model.victims_found + kept >= alive(model)) return;
+    ++model.victims_found;
+    const bool busy = instance.in_flight > 0 || !model.queue.empty();
+    candidates.push_back({found.size(), instance.grant, loss(instance), busy});
+    found.push_back(&instance);
+    sum += instance.grant;
+  };
+
+  // The longest unused come first: most searches end within the idle ones.
+  for (const auto& [key, instance] : device.open) {
+    if (now - key.first < limits.idle_residency) break;
+    if (candidates.size() >= kCandidates && sum >= needed) break;
+    if (may_close(*instance, true)) collect(*instance);
+  }
+  if (sum < needed && !idle_only) {
+    for (const auto& [key, instance] : device.open) {
+      if (!may_close(*instance, true) && may_close(*instance, false)) collect(*instance);
+    }
+  }
+  std::vector<Instance*> victims;
+  for (const scheduling::Candidate& victim :
+       scheduling::choose_victims(std::move(candidates), needed)) {
+    victims.push_back(found[victim.index]);
+  }
+  return victims;
+}
+
+// ---- Growth: memory that is held already comes before any load.
+
+void Scheduler::Impl::serve_growth(Device& device) {
+  for (Instance* instance : std::vector<Instance*>(device.growing)) {
+    const Bytes missing = instance->high_water - instance->grant;
+    const bool stays = instance->is_open() || instance->is_loading();
+    if (missing > Bytes(0) && !stays) continue;  // it gives all back soon
+    if (missing > device.ledger.free()) {
+      const Bytes wanted_bytes = missing - device.ledger.free();
+      if (wanted_bytes <= leaving_bytes(device)) continue;
+      for (Instance* victim : find_victims(device, *instance->model, wanted_bytes, true)) {
+        close(*victim, Closing::for_growth);
+      }
+      continue;
+    }
+    if (missing > Bytes(0)) {
+      device.ledger.grant(missing);
+      instance->grant += missing;
+    }
+    instance->over_since.reset();
+    device.growing.erase(std::remove(device.growing.begin(), device.growing.end(), instance),
+                         device.growing.end());
+  }
+}
+
+}  // namespace omni

@@ -1,0 +1,589 @@
+#include "scheduler/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace omni {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using Steps = std::vector<std::string>;
+
+// A scheduler with one device, told what happens by short calls that return its actions as text.
+// Models, tickets and instances are numbered.
+class Node {
+ public:
+  explicit Node(Bytes budget = 100_MiB, SchedulerLimits limits = {}) : scheduler(limits) {
+    scheduler.add_device(kHostDevice, "host", budget);
+  }
+
+  Steps model(ModelPolicy policy) {
+    policy.name = "m" + to_string(policy.id);
+    return steps(scheduler.on_model(policy, now));
+  }
+  Steps model(std::uint64_t id, Bytes size) {
+    return model({.id = ModelId{id}, .declared = size, .concurrency = 2, .stop_after = 1h});
+  }
+  Steps request(std::uint64_t ticket, std::uint64_t model, std::int32_t priority = 0) {
+    return steps(scheduler.on_request(TicketId{ticket}, ModelId{model}, now + 120s, priority, now));
+  }
+  Steps forget(std::uint64_t ticket, bool served = false) {
+    return steps(scheduler.on_forget(TicketId{ticket}, served, now));
+  }
+  Steps full(std::uint64_t ticket, std::uint64_t instance) {
+    return steps(scheduler.on_full(TicketId{ticket}, InstanceId{instance}, now));
+  }
+  Steps freed(std::uint64_t i) { return steps(scheduler.on_freed(InstanceId{i}, now)); }
+  Steps drained(std::uint64_t i) { return steps(scheduler.on_drained(InstanceId{i}, now)); }
+  Steps resident(std::uint64_t i) { return steps(scheduler.on_resident(InstanceId{i}, now)); }
+  Steps evicted(std::uint64_t i) { return steps(scheduler.on_evicted(InstanceId{i}, now)); }
+  Steps stopped(std::uint64_t i) { return steps(scheduler.on_stopped(InstanceId{i}, now)); }
+  Steps failed(std::uint64_t i, bool poison = false) {
+    return steps(
+        scheduler.on_failed(InstanceId{i}, {ErrorCode::load_failed, "exit code 1"}, poison, now));
+  }
+  Steps usage(std::uint64_t i, Bytes bytes) {
+    return steps(scheduler.on_usage(InstanceId{i}, bytes, now));
+  }
+  Steps activity(std::uint64_t i, std::uint32_t in_flight, std::uint64_t served = 0) {
+    return steps(scheduler.on_activity(InstanceId{i}, in_flight, served, now, now));
+  }
+  Steps tick(Duration passed = 0ms) {
+    now += passed;
+    return steps(scheduler.on_tick(now));
+  }
+  Steps load(std::uint64_t model) { return steps(scheduler.load(ModelId{model}, now)); }
+  Steps stop(std::uint64_t model) { return steps(scheduler.stop(ModelId{model}, now)); }
+
+  InstanceState state(std::uint64_t model) { return scheduler.model(ModelId{model}).state; }
+  Bytes granted() { return scheduler.devices()[0].granted; }
+
+  // Loads a model by a request that is served and answered at once.
+  void run(std::uint64_t ticket, std::uint64_t model, std::uint64_t instance) {
+    request(ticket, model);
+    resident(instance);
+    activity(instance, 0);
+  }
+
+  Steps steps(Actions made) {
+    Steps texts;
+    for (const Action& action : made) {
+      texts.push_back(to_string(action));
+      if (const auto* refusal = std::get_if<RefuseTicket>(&action)) last_refusal = *refusal;
+    }
+    return texts;
+  }
+
+  Scheduler scheduler;
+  TimePoint now{1h};
+  RefuseTicket last_refusal;
+};
+
+// ---- Admission
+
+TEST(Admission, StartsAModelAndServesItsTicketWhenItIsResident) {
+  Node node;
+  node.model(1, 40_MiB);
+  EXPECT_THAT(node.request(1, 1), ElementsAre("start i1 m1 40 MiB"));
+  EXPECT_EQ(node.state(1), InstanceState::starting);
+  EXPECT_TRUE(node.scheduler.has_waiters(ModelId{1}));
+  EXPECT_THAT(node.resident(1), ElementsAre("serve t1 i1"));
+  EXPECT_FALSE(node.scheduler.has_waiters(ModelId{1}));
+}
+
+TEST(Admission, GathersRequestsOfOneModelIntoOneStart) {
+  Node node;
+  node.model(1, 40_MiB);
+  node.request(1, 1);
+  EXPECT_THAT(node.request(2, 1), IsEmpty());
+  EXPECT_THAT(node.request(3, 1), IsEmpty());
+  EXPECT_THAT(node.resident(1), ElementsAre("serve t1 i1", "serve t2 i1"));
+}
+
+TEST(Admission, ATicketWhoseOfferFailedKeepsItsPlace) {
+  Node node;
+  node.model(1, 40_MiB);
+  node.run(1, 1, 1);
+  EXPECT_THAT(node.request(2, 1), ElementsAre("serve t2 i1"));
+  EXPECT_THAT(node.full(2, 1), IsEmpty());
+  EXPECT_THAT(node.request(3, 1), IsEmpty());
+  EXPECT_THAT(node.freed(1), ElementsAre("serve t2 i1"));
+  EXPECT_THAT(node.freed(1), ElementsAre("serve t3 i1"));
+}
+
+TEST(Admission, OffersAgainWhenActivityShowsRoom) {
+  Node node;
+  node.model(1, 40_MiB);
+  node.run(1, 1, 1);
+  node.request(2, 1);
+  node.full(2, 1);
+  EXPECT_THAT(node.activity(1, 2), IsEmpty());
+  EXPECT_THAT(node.activity(1, 1), ElementsAre("serve t2 i1"));
+}
+
+TEST(Admission, HigherPriorityGoesFirstThenTheOldest) {
+  Node node;
+  node.model(1, 40_MiB);
+  node.request(1, 1);
+  node.request(2, 1);
+  node.request(3, 1, 5);
+  EXPECT_THAT(node.resident(1), ElementsAre("serve t3 i1", "serve t1 i1"));
+}
+
+TEST(Admission, RefusesWhenTheQueueIsFull) {
+  SchedulerLimits limits;
+  limits.queue_per_model = 2;
+  limits.queue_total = 3;
+  Node node(100_MiB, limits);
+  node.model(1, 40_MiB);
+  node.model(2, 40_MiB);
+  node.request(1, 1);
+  node.request(2, 1);
+  EXPECT_THAT(node.request(3, 1), ElementsAre("refuse t3 queue_full"));
+  node.request(4, 2);
+  EXPECT_THAT(node.request(5, 2), ElementsAre("refuse t5 queue_full"));
+}
+
+TEST(Admission, RefusesAtTheDeadlineWithTheLearnedLoadTime) {
+  Node node;
+  node.model(1, 60_MiB);
+  node.model(2, 60_MiB);
+  node.request(1, 1);
+  node.now += 7s;
+  node.resident(1);
+  node.activity(1, 1);
+  node.stop(1);
+  node.drained(1);
+  node.stopped(1);
+  node.request(2, 1);
+  EXPECT_THAT(node.tick(119s), IsEmpty());
+  EXPECT_THAT(node.tick(1s), ElementsAre("refuse t2 queue_timeout"));
+  EXPECT_EQ(node.last_refusal.retry_after_seconds, 7);
+}
+
+TEST(Admission, AStartGoesOnWhenItsTicketsRanOutOfTime) {
+  Node node;
+  node.model(1, 60_MiB);
+  node.request(1, 1);
+  EXPECT_THAT(node.tick(121s), ElementsAre("refuse t1 queue_timeout"));
+  EXPECT_EQ(node.state(1), InstanceState::starting);
+}
+
+TEST(Admission, UnknownModelAndUnknownTicketAreNoTrouble) {
+  Node node;
+  EXPECT_THAT(node.request(1, 9), ElementsAre("refuse t1 model_not_found"));
+  EXPECT_THAT(node.forget(77), IsEmpty());
+  EXPECT_THAT(node.drained(5), IsEmpty());
+}
+
+TEST(Admission, TheOldestTicketGetsATurnWhenOthersPassItForLong) {
+  Node node;
+  node.model(1, 40_MiB);
+  node.run(1, 1, 1);
+  node.request(2, 1);
+  node.full(2, 1);
+  node.request(3, 1);
+  node.tick(11s);
+  EXPECT_THAT(node.forget(3, true), IsEmpty());
+  EXPECT_THAT(node.tick(100ms), ElementsAre("close i1"));
+  EXPECT_THAT(node.drained(1), ElementsAre("open i1", "serve t2 i1"));
+}
+
+// ---- Placement
+
+TEST(Placement, RunsTwoLoadsAtOnceAndNoMore) {
+  Node node;
+  for (std::uint64_t id : {1, 2, 3}) node.model(id, 20_MiB);
+  EXPECT_THAT(node.request(1, 1), ElementsAre("start i1 m1 20 MiB"));
+  EXPECT_THAT(node.request(2, 2), ElementsAre("start i2 m2 20 MiB"));
+  EXPECT_THAT(node.request(3, 3), IsEmpty());
+  EXPECT_THAT(node.resident(1), ElementsAre("serve t1 i1", "start i3 m3 20 MiB"));
+}
+
+TEST(Placement, AbortsAStartThatNobodyWaitsFor) {
+  Node node;
+  node.model(1, 40_MiB);
+  node.request(1, 1);
+  node.request(2, 1);
+  EXPECT_THAT(node.forget(1), IsEmpty());
+  EXPECT_THAT(node.forget(2), ElementsAre("abort i1"));
+  EXPECT_THAT(node.request(3, 1), IsEmpty());  // not beside the one that ends
+  EXPECT_THAT(node.stopped(1), ElementsAre("start i2 m1 40 MiB"));
+}
+
+TEST(Placement, AModelOfUnknownSizeStartsAloneAndIsMeasured) {
+  Node node;
+  node.model(1, 40_MiB);
+  node.model({.id = ModelId{2}, .stop_after = 1h});
+  node.run(1, 1, 1);
+  node.tick(1s);
+  EXPECT_THAT(node.request(2, 2), ElementsAre("close i1"));
+  EXPECT_THAT(node.drained(1), ElementsAre("stop i1"));
+  EXPECT_THAT(node.stopped(1), ElementsAre("start i2 m2 100 MiB"));
+  EXPECT_THAT(node.request(3, 1), IsEmpty());
+  EXPECT_THAT(node.usage(2, 10_MiB), IsEmpty());  // not loaded yet: says little
+  EXPECT_THAT(node.resident(2), ElementsAre("serve t2 i2"));
+  EXPECT_THAT(node.usage(2, 30_MiB), ElementsAre("start i3 m1 40 MiB"));
+  EXPECT_EQ(node.granted(), 70_MiB);
+}
+
+TEST(Placement, TheProfileWinsOverTheDeclaredSize) {
+  Node node;
+  node.model({.id = ModelId{1}, .declared = 80_MiB, .profile = 30_MiB});
+  EXPECT_THAT(node.request(1, 1), ElementsAre("start i1 m1 30 MiB"));
+}
+
+TEST(Placement, RefusesWhatIsLargerThanTheDevice) {
+  Node node;
+  node.model(1, 101_MiB);
+  EXPECT_THAT(node.request(1, 1), ElementsAre("refuse t1 model_too_large"));
+  EXPECT_EQ(node.last_refusal.error.message,
+            "model \"m1\" needs 101 MiB, device host has 100 MiB: raise the device's memory or "
+            "use a smaller model");
+}
+
+TEST(Placement, RefusesWhatPinnedModelsLeaveNoRoomFor) {
+  Node node;
+  node.model({
+      .id = ModelId{1},
+      .declared = 60_MiB,
+      .stop_after = 1h,
+      .mechanism = {},
+  });
+  node.model({.id = ModelId{2}, .declared = 60_MiB, .pinned = true, .stop_after = 1h});
+  node.run(1, 2, 1);
+  node.tick(1min);
+  EXPECT_THAT(node.request(2, 1), ElementsAre("refuse t2 out_of_memory"));
+}
+
+TEST(Placement, ScalesOutWhenFullForAWhileAndBytesAreFree) {
+  Node node;
+  node.model({.id = ModelId{1}, .declared = 40_MiB, .max_instances = 2, .stop_after = 1h});
+  node.run(1, 1, 1);
+  node.activity(1, 1);
+  node.request(2, 1);
+  node.full(2, 1);
+  EXPECT_THAT(node.tick(500ms), IsEmpty());
+  EXPECT_THAT(node.tick(500ms), ElementsAre("start i2 m1 40 MiB"));
+  EXPECT_THAT(node.resident(2), ElementsAre("serve t2 i2"));
+}
+
+TEST(Placement, DoesNotScaleOutAtAnotherModelsExpense) {
+  Node node;
+  node.model({.id = ModelId{1}, .declared = 40_MiB, .max_instances = 2, .stop_after = 1h});
+  node.model(2, 40_MiB);
+  node.run(1, 2, 1);
+  node.run(2, 1, 2);
+  node.activity(2, 1);
+  node.request(3, 1);
+  node.full(3, 2);
+  EXPECT_THAT(node.tick(5s), IsEmpty());
+}
+
+TEST(Placement, KeepsMinInstances) {
+  Node node;
+  EXPECT_THAT(node.model({.id = ModelId{1}, .declared = 40_MiB, .min_instances = 1}),
+              ElementsAre("start i1 m1 40 MiB"));
+  node.resident(1);
+  EXPECT_THAT(node.tick(10min), IsEmpty());
+  node.failed(1);
+  EXPECT_EQ(node.state(1), InstanceState::starting);
+}
+
+TEST(Placement, NobodyTakesTheBytesThatALargeModelGathers) {
+  Node node;
+  node.model(1, 60_MiB);
+  node.model(2, 100_MiB);
+  node.model(3, 40_MiB);
+  node.run(1, 1, 1);
+  node.activity(1, 1);
+  EXPECT_THAT(node.request(2, 2), IsEmpty());  // m1 is busy and new
+  node.request(3, 3);                          // fits beside it
+  EXPECT_THAT(node.resident(2), Contains("serve t3 i2"));
+  node.now += 500ms;
+  node.activity(1, 1);
+  node.activity(2, 1);
+  EXPECT_THAT(node.tick(600ms), ElementsAre("close i1", "close i2"));  // residency is over
+  node.request(4, 3);
+  node.request(5, 1);
+  node.drained(2);
+  EXPECT_THAT(node.stopped(2), IsEmpty());  // its bytes are m2's
+  node.drained(1);
+  EXPECT_THAT(node.stopped(1), ElementsAre("start i3 m2 100 MiB"));
+}
+
+// ---- Eviction
+
+TEST(Eviction, ClosesTheIdleModelAndStartsTheOtherWhenItIsGone) {
+  Node node;
+  node.model(1, 60_MiB);
+  node.model(2, 60_MiB);
+  node.run(1, 1, 1);
+  node.tick(300ms);
+  EXPECT_THAT(node.request(2, 2), ElementsAre("close i1"));
+  EXPECT_THAT(node.drained(1), ElementsAre("stop i1"));
+  EXPECT_EQ(node.granted(), 60_MiB);
+  EXPECT_THAT(node.stopped(1), ElementsAre("start i2 m2 60 MiB"));
+}
+
+TEST(Eviction, SparesWhatWasUsedAMomentAgo) {
+  Node node;
+  node.model(1, 60_MiB);
+  node.model(2, 60_MiB);
+  node.run(1, 1, 1);
+  EXPECT_THAT(node.request(2, 2), IsEmpty());
+  EXPECT_THAT(node.tick(100ms), IsEmpty());
+  EXPECT_THAT(node.tick(100ms), ElementsAre("close i1"));
+}
+
+TEST(Eviction, SparesBusyModelEvenWhenOldest) {
+  Node node;
+  for (std::uint64_t id : {1, 2, 3}) node.model(id, 50_MiB);
+  node.run(1, 1, 1);
+  node.run(2, 2, 2);
+  node.now += 30s;
+  node.activity(1, 1);
+  EXPECT_THAT(node.request(3, 3), ElementsAre("close i2"));
+}
+
+TEST(Eviction, ABusyModelKeepsItsPlaceAsLongAsItsStartTook) {
+  Node node;
+  node.model(1, 60_MiB);
+  node.model(2, 60_MiB);
+  node.request(1, 1);
+  node.now += 4s;
+  node.resident(1);
+  node.request(2, 2);
+  for (int i = 0; i < 39; ++i) {
+    node.now += 100ms;
+    node.activity(1, 1);
+    EXPECT_THAT(node.tick(), IsEmpty());
+  }
+  node.now += 100ms;
+  node.activity(1, 1);
+  EXPECT_THAT(node.tick(), ElementsAre("close i1"));
+}
+
+TEST(Eviction, ReopensAVictimThatIsNoLongerNeeded) {
+  Node node;
+  node.model(1, 60_MiB);
+  node.model(2, 60_MiB);
+  node.run(1, 1, 1);
+  node.tick(1s);
+  EXPECT_THAT(node.request(2, 2), ElementsAre("close i1"));
+  EXPECT_THAT(node.request(3, 1), IsEmpty());
+  EXPECT_THAT(node.forget(2), ElementsAre("open i1", "serve t3 i1"));
+  EXPECT_THAT(node.drained(1), IsEmpty());  // of the close before
+}
+
+TEST(Eviction, NeverTakesAPinnedModel) {
+  Node node;
+  node.model({.id = ModelId{1}, .declared = 60_MiB, .pinned = true, .stop_after = 1h});
+  node.model(2, 30_MiB);
+  node.model(3, 30_MiB);
+  node.run(1, 1, 1);
+  node.run(2, 2, 2);
+  node.now += 10min;
+  node.activity(2, 0, 1);
+  EXPECT_THAT(node.tick(1s), IsEmpty());
+  EXPECT_THAT(node.request(3, 3), ElementsAre("close i2"));
+}
+
+TEST(Eviction, MovesToHostMemoryAndRestores) {
+  Node node;
+  node.model(
+      {.id = ModelId{1}, .declared = 60_MiB, .stop_after = 1h, .mechanism = EvictMechanism::evict});
+  node.model(2, 60_MiB);
+  node.run(1, 1, 1);
+  node.tick(1s);
+  node.request(2, 2);
+  EXPECT_THAT(node.drained(1), ElementsAre("evict i1"));
+  EXPECT_THAT(node.evicted(1), ElementsAre("start i2 m2 60 MiB"));
+  EXPECT_EQ(node.state(1), InstanceState::evicted);
+  node.resident(2);
+  node.activity(2, 0);
+  node.tick(1s);
+  EXPECT_THAT(node.request(3, 1), ElementsAre("close i2"));
+  node.drained(2);
+  EXPECT_THAT(node.stopped(2), ElementsAre("restore i1 60 MiB"));
+  EXPECT_THAT(node.resident(1), ElementsAre("serve t3 i1"));
+}
+
+TEST(Eviction, StopsWhatCouldNotBeEvicted) {
+  Node node;
+  node.model(
+      {.id = ModelId{1}, .declared = 60_MiB, .stop_after = 1h, .mechanism = EvictMechanism::evict});
+  node.model(2, 60_MiB);
+  node.run(1, 1, 1);
+  node.tick(1s);
+  node.request(2, 2);
+  EXPECT_THAT(node.drained(1), ElementsAre("evict i1"));
+  EXPECT_THAT(node.resident(1), ElementsAre("close i1"));
+  EXPECT_THAT(node.drained(1), ElementsAre("stop i1"));
+}
+
+TEST(Eviction, StopsAfterIdleTime) {
+  Node node;
+  node.model({.id = ModelId{1}, .declared = 60_MiB, .stop_after = 10s});
+  node.run(1, 1, 1);
+  EXPECT_THAT(node.tick(9s), IsEmpty());
+  EXPECT_THAT(node.tick(1s), ElementsAre("close i1"));
+  EXPECT_THAT(node.request(2, 1), ElementsAre("open i1", "serve t2 i1"));
+}
+
+// ---- Failures
+
+TEST(CrashLoop, RefusesWithTheCauseAndPausesLonger) {
+  Node node;
+  node.model(1, 60_MiB);
+  node.request(1, 1);
+  EXPECT_THAT(node.failed(1), ElementsAre("refuse t1 load_failed"));
+  EXPECT_EQ(node.last_refusal.retry_after_seconds, 1);
+  EXPECT_EQ(node.state(1), InstanceState::failed);
+  EXPECT_THAT(node.request(2, 1), ElementsAre("refuse t2 load_failed"));
+  node.now += 1s;
+  EXPECT_THAT(node.request(3, 1), ElementsAre("start i2 m1 60 MiB"));
+  node.failed(2);
+  EXPECT_EQ(node.last_refusal.retry_after_seconds, 2);
+  EXPECT_EQ(node.scheduler.model(ModelId{1}).last_error, "exit code 1");
+}
+
+TEST(CrashLoop, ACrashUnderRequestsIsRestartedAtOnce) {
+  Node node;
+  node.model(1, 60_MiB);
+  node.run(1, 1, 1);
+  node.request(2, 1);
+  node.full(2, 1);
+  EXPECT_THAT(node.failed(1), ElementsAre("start i2 m1 60 MiB"));
+  node.resident(2);
+  node.request(3, 1);
+  node.full(3, 2);
+  EXPECT_THAT(node.failed(2), ElementsAre("refuse t3 load_failed"));  // the second in a row
+}
+
+TEST(CrashLoop, PoisonDeathsDoNotFeedIt) {
+  Node node;
+  node.model(1, 60_MiB);
+  node.run(1, 1, 1);
+  for (std::uint64_t i = 1; i < 6; ++i) {
+    node.failed(i, true);
+    EXPECT_THAT(node.request(10 + i, 1),
+                ElementsAre("start i" + std::to_string(i + 1) + " m1 60 MiB"));
+    node.resident(i + 1);
+  }
+}
+
+TEST(CrashLoop, OperatorsLoadTriesAtOnce) {
+  Node node;
+  node.model(1, 60_MiB);
+  node.request(1, 1);
+  node.failed(1);
+  EXPECT_THAT(node.load(1), ElementsAre("start i2 m1 60 MiB"));
+}
+
+// ---- Memory that grows
+
+TEST(Growth, RaisesTheGrantWhenBytesAreFree) {
+  Node node;
+  node.model(1, 40_MiB);
+  node.run(1, 1, 1);
+  node.usage(1, 70_MiB);
+  EXPECT_EQ(node.granted(), 70_MiB);
+  EXPECT_EQ(node.scheduler.model(ModelId{1}).profile, 70_MiB);
+}
+
+TEST(Growth, ClosesAnIdleVictimElseDrainsTheOffender) {
+  Node node;
+  node.model(1, 50_MiB);
+  node.model(2, 50_MiB);
+  node.run(1, 1, 1);
+  node.run(2, 2, 2);
+  node.now += 1s;
+  node.activity(1, 1);
+  node.activity(2, 1);
+  EXPECT_THAT(node.usage(1, 70_MiB), IsEmpty());
+  EXPECT_THAT(node.tick(4900ms), IsEmpty());
+  EXPECT_THAT(node.tick(100ms), ElementsAre("close i1"));
+
+  Node other;
+  other.model(1, 50_MiB);
+  other.model(2, 50_MiB);
+  other.run(1, 1, 1);
+  other.run(2, 2, 2);
+  other.now += 1s;
+  other.activity(1, 1);
+  EXPECT_THAT(other.usage(1, 70_MiB), ElementsAre("close i2"));
+  other.drained(2);
+  other.stopped(2);
+  EXPECT_EQ(other.granted(), 70_MiB);
+}
+
+TEST(Growth, AProfileAboveTheBudgetIsTooLarge) {
+  Node node;
+  node.model(1, 50_MiB);
+  node.run(1, 1, 1);
+  node.usage(1, 130_MiB);
+  EXPECT_THAT(node.tick(5s), ElementsAre("close i1"));
+  node.drained(1);
+  node.stopped(1);
+  EXPECT_THAT(node.request(2, 1), ElementsAre("refuse t2 model_too_large"));
+}
+
+// ---- Operator
+
+TEST(Operator, StopDrainsAndRefusesWhatWaits) {
+  Node node;
+  node.model(1, 50_MiB);
+  node.run(1, 1, 1);
+  node.request(2, 1);
+  node.full(2, 1);
+  EXPECT_THAT(node.stop(1), ElementsAre("refuse t2 model_stopped", "close i1"));
+  EXPECT_THAT(node.request(3, 1), IsEmpty());
+  EXPECT_THAT(node.drained(1), ElementsAre("stop i1"));
+  EXPECT_THAT(node.stopped(1), ElementsAre("start i2 m1 50 MiB"));
+}
+
+TEST(Operator, StopOfAStartingModelAbortsIt) {
+  Node node;
+  node.model(1, 50_MiB);
+  node.load(1);
+  EXPECT_THAT(node.stop(1), ElementsAre("abort i1"));
+  EXPECT_THAT(node.resident(1), IsEmpty());  // crossed
+  EXPECT_THAT(node.stopped(1), IsEmpty());
+}
+
+TEST(Operator, RemovalRefusesDrainsAndForgets) {
+  Node node;
+  node.model(1, 50_MiB);
+  node.run(1, 1, 1);
+  node.request(2, 1);
+  node.full(2, 1);
+  EXPECT_THAT(node.steps(node.scheduler.on_model_removed(ModelId{1}, node.now)),
+              ElementsAre("refuse t2 model_not_found", "close i1"));
+  node.drained(1);
+  node.stopped(1);
+  EXPECT_THAT(node.request(3, 1), ElementsAre("refuse t3 model_not_found"));
+  EXPECT_THAT(node.scheduler.instances(), IsEmpty());
+}
+
+TEST(Operator, ShutDownRefusesAllAndDrainsAll) {
+  Node node;
+  node.model(1, 50_MiB);
+  node.model(2, 50_MiB);
+  node.run(1, 1, 1);
+  node.request(2, 2);
+  const Steps steps = node.steps(node.scheduler.shut_down(node.now));
+  EXPECT_THAT(steps,
+              ::testing::UnorderedElementsAre("refuse t2 shutting_down", "close i1", "abort i2"));
+  EXPECT_THAT(node.request(3, 1), ElementsAre("refuse t3 shutting_down"));
+  node.stopped(2);
+  EXPECT_THAT(node.drained(1), ElementsAre("stop i1"));
+  node.stopped(1);
+  EXPECT_THAT(node.scheduler.instances(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace omni
