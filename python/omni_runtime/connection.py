@@ -88,7 +88,7 @@ class Stream:
             "streaming": streaming,
             "headers": headers,
         }
-        payload = json.dumps(head).encode()
+        payload = protocol.json_payload(head)
         if len(payload) > protocol.MAX_PAYLOAD:
             raise ValueError("the headers of the response are over 64 KiB")
         self._held.append(frame(protocol.RESPONSE, self.id, payload))
@@ -133,7 +133,7 @@ class Stream:
 
     def finish(self, usage: dict[str, Any] | None = None) -> None:
         if usage:
-            payload = json.dumps({"usage": usage}, allow_nan=False).encode()
+            payload = protocol.json_payload({"usage": usage})
             if len(payload) > protocol.MAX_PAYLOAD:
                 raise ValueError("usage is over 64 KiB")
             self._held.append(frame(protocol.TRAILER, self.id, payload))
@@ -146,7 +146,7 @@ class Stream:
         error = {"code": code, "message": message[:MAX_ERROR_TEXT]}
         if param is not None:
             error["param"] = param[:200]
-        payload = json.dumps(error).encode()  # escapes lone surrogates
+        payload = protocol.json_payload(error)
         return frame(protocol.END, self.id, payload, protocol.FLAG_ERROR)
 
     def _end(self, last: bytes) -> None:
@@ -368,7 +368,7 @@ class Connection:
             raise ProtocolError("HELLO is not the JSON object it should be") from None
         if self.greeted or not isinstance(version, int) or version < protocol.OLDEST_VERSION:
             raise ProtocolError(f"HELLO of version {version!r}")
-        hello = json.dumps({"version": min(version, protocol.VERSION)}).encode()
+        hello = protocol.json_payload({"version": min(version, protocol.VERSION)})
         self.io.greet(self, frame(protocol.HELLO, 0, hello))
 
     def _on_request(self, id: int, flags: int, payload: bytes) -> None:
@@ -490,7 +490,7 @@ class IoThread(threading.Thread):
         """load() has returned: READY goes to every connection, now and as they come."""
         with self._lock:
             self.on_request = on_request
-            self._ready_payload = json.dumps({"concurrency": concurrency}).encode()
+            self._ready_payload = protocol.json_payload({"concurrency": concurrency})
             self.ready = True
             greeted = [c for c in self._connections.values() if c.greeted]
             for connection in greeted:

@@ -5,7 +5,12 @@ The daemon's side is src/protocol/model_protocol.h; numbers and names are the sa
 
 from __future__ import annotations
 
+import json
 import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 VERSION = 1
 OLDEST_VERSION = 1
@@ -35,3 +40,9 @@ class ProtocolError(Exception):
 
 def frame(kind: int, stream: int, payload: bytes = b"", flags: int = 0) -> bytes:
     return HEADER.pack(len(payload), kind, flags, 0, stream) + payload
+
+
+def json_payload(value: dict[str, Any]) -> bytes:
+    """Strict JSON in UTF-8. Half a character, which Python's strings may hold, becomes "?"."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace")
