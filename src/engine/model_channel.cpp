@@ -414,7 +414,8 @@ Result<void> Channel::on_hello(std::string_view payload) {
 
 void Channel::break_connection(Error reason, bool violated) {
   if (broken_) return;
-  if (violated) spdlog::warn("model protocol: {}; the connection is closed", reason.message);
+  if (violated && ready_)
+    spdlog::warn("model protocol: {}; the connection is closed", reason.message);
   broken_ = reason;
   boost::system::error_code ignored;
   socket_.close(ignored);
