@@ -32,6 +32,7 @@ constexpr Duration kProbeInterval = 15ms;
 constexpr Duration kEagerProbing = 2s;
 constexpr Duration kMaxProbeInterval = 250ms;
 constexpr Duration kMaxProbeTime = 2s;
+constexpr Duration kSettleTime = 20ms;  // after an answered probe
 constexpr Bytes kMaxHealthBody = 64_KiB;
 
 std::string signal_name(int number) {
@@ -69,9 +70,9 @@ std::vector<Endpoint> candidates(const Endpoint& endpoint) {
   return {endpoint};
 }
 
+// After the eager time: finding out late costs a twentieth of the load at most.
 Duration probe_interval(Duration waited) {
-  if (waited < kEagerProbing) return kProbeInterval;
-  return std::min<Duration>(waited / 20, kMaxProbeInterval);
+  return std::clamp<Duration>(waited / 20, kProbeInterval, kMaxProbeInterval);
 }
 
 // Shared by the Instance and the coroutine that watches over its end.
@@ -150,24 +151,36 @@ asio::awaitable<Error> ended_while_loading(std::shared_ptr<State> state) {
                                                    report.last_log_lines)};
 }
 
-// One GET on each family. True when one says 200: the plan's endpoint is that one from now on.
-asio::awaitable<bool> probe(std::shared_ptr<State> state, http::Client& client, StallWatch& stall) {
+enum class Probe { silent, not_yet, ready };
+
+// One GET on each family. After `ready` the plan's endpoint is the one that answered.
+asio::awaitable<Probe> probe_http(std::shared_ptr<State> state, http::Client& client) {
   const Duration timeout = std::clamp<Duration>(state->plan.load_stall / 4, 50ms, kMaxProbeTime);
+  Probe result = Probe::silent;
   for (const Endpoint& endpoint : candidates(state->plan.endpoint)) {
     http::Headers headers;
     headers.add("Host", "localhost");
     headers.add("Connection", "close");
     auto answer = co_await client.request(endpoint, "GET", state->plan.ready_path, headers, "",
                                           timeout, kMaxHealthBody);
-    // Whatever is not a 200, be it HTTP or not, means "not yet".
-    if (!answer.ok()) continue;
-    if (answer->status == 200) {
+    if (answer.ok() && answer->status == 200) {
       state->plan.endpoint = endpoint;
-      co_return true;
+      co_return Probe::ready;
     }
-    stall.on_answered_probe();
+    // Whatever else it sent, be it HTTP or not, means "not yet".
+    if (answer.ok() || answer.error().code == ErrorCode::engine_protocol) result = Probe::not_yet;
   }
-  co_return false;
+  co_return result;
+}
+
+asio::awaitable<Error> stalled(std::shared_ptr<State> state) {
+  auto tail = [state] { return tail_lines(state->plan.log_file, kTailLines, state->log_offset); };
+  const std::vector<std::string> lines = co_await run_on(state->workers, tail);
+  co_return Error{ErrorCode::load_stalled,
+                  with_log(fmt::format("{} stood still for {} while it loaded: no log output, CPU "
+                                       "time or reads",
+                                       state->name(), to_string(state->plan.load_stall)),
+                           lines)};
 }
 
 asio::awaitable<Result<void>> wait_until_ready(std::shared_ptr<State> state) {
@@ -176,42 +189,52 @@ asio::awaitable<Result<void>> wait_until_ready(std::shared_ptr<State> state) {
   options.idle_per_endpoint = 0;
   http::Client client(state->loop, options);
   auto sample = [pid = state->link.shim_pid, log = plan.log_file] { return read_work(pid, log); };
-  const Work first = co_await run_on(state->workers, sample);
   const TimePoint begin = Clock::now();
-  StallWatch stall(plan.load_stall, first, begin);
+  const Duration eager = std::min<Duration>(kEagerProbing, plan.load_stall / 4);
+  StallWatch stall(plan.load_stall, begin + eager);
+  std::optional<Work> before;  // at the begin of the quiet time
 
   for (;;) {
-    if (state->link.main_ended() || state->stopping) {
-      Error error = co_await ended_while_loading(state);
-      co_return error;
-    }
+    Probe probe = Probe::silent;
     if (!plan.python) {
-      const bool ready = co_await probe(state, client, stall);
-      if (ready && !state->link.main_ended()) co_return Result<void>();
+      probe = co_await probe_http(state, client);
     } else if (state->channel->ready()) {
-      co_return Result<void>();
+      probe = Probe::ready;
     } else if (!state->channel->failure().empty()) {
       co_return Error{ErrorCode::load_failed,
                       fmt::format("{} cannot serve: {}", state->name(), state->channel->failure())};
     }
-    if (stall.wants_sample(Clock::now())) {
-      const Work work = co_await run_on(state->workers, sample);
-      stall.on_sample(work, Clock::now());
+    if (state->link.main_ended() || state->stopping) {
+      Error error = co_await ended_while_loading(state);
+      co_return error;
     }
-    if (stall.stalled(Clock::now())) {
-      auto tail = [log = plan.log_file, from = state->log_offset] {
-        return tail_lines(log, kTailLines, from);
-      };
-      const std::vector<std::string> lines = co_await run_on(state->workers, tail);
-      co_return Error{ErrorCode::load_stalled,
-                      with_log(fmt::format("{} stood still for {} while it loaded: no log output, "
-                                           "CPU time or reads",
-                                           state->name(), to_string(plan.load_stall)),
-                               lines)};
+    if (probe == Probe::ready) co_return Result<void>();
+
+    const Duration waited = Clock::now() - begin;
+    const Duration pause = waited < eager ? kProbeInterval : probe_interval(waited);
+    if (waited < eager) {
+      const TimePoint next = Clock::now() + pause;
+      co_await state->link.events.wait(next);
+      continue;
     }
+    if (probe == Probe::not_yet) {
+      // Its answer, and what it does after it (an access log), is not progress.
+      before.reset();
+      const TimePoint settled = Clock::now() + kSettleTime;
+      co_await state->link.events.wait(settled);
+    }
+    const TimePoint quiet_begin = Clock::now();
+    if (!before) before = co_await run_on(state->workers, sample);
+    const TimePoint quiet_end = quiet_begin + pause;
+    co_await state->link.events.wait(quiet_end);
+    const Work after = co_await run_on(state->workers, sample);
     const TimePoint now = Clock::now();
-    const TimePoint next = now + probe_interval(now - begin);
-    co_await state->link.events.wait(next);
+    stall.on_quiet(*before, after, now - quiet_begin, now);
+    before = after;
+    if (stall.stalled(now) && !state->link.main_ended()) {
+      Error error = co_await stalled(state);
+      co_return error;
+    }
   }
 }
 
@@ -223,16 +246,19 @@ asio::awaitable<void> wait_gone(std::shared_ptr<State> state, TimePoint deadline
 
 asio::awaitable<void> end_tree(std::shared_ptr<State> state) {
   const TimePoint begin = Clock::now();
+  const TimePoint half = begin + state->plan.stop_grace / 2;
   const TimePoint end = begin + state->plan.stop_grace;
+  const TimePoint shim_killed = end + kKillPatience;
+  const TimePoint given_up = shim_killed + kGonePatience;
   const bool draining = state->channel && state->channel->drain();
   if (!draining) state->link.signal(SIGTERM);
-  co_await wait_gone(state, begin + state->plan.stop_grace / 2);
+  co_await wait_gone(state, half);
   if (!state->exit) state->link.signal(SIGTERM);
   co_await wait_gone(state, end);
   if (!state->exit) state->link.kill_tree();
-  co_await wait_gone(state, end + kKillPatience);
+  co_await wait_gone(state, shim_killed);
   if (!state->exit) state->link.kill_shim();
-  co_await wait_gone(state, end + kKillPatience + kGonePatience);
+  co_await wait_gone(state, given_up);
 }
 
 asio::awaitable<ExitReport> stop_and_report(std::shared_ptr<State> state) {

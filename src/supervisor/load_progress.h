@@ -8,31 +8,26 @@
 
 namespace omni {
 
-// Whether `now` shows work beyond `before`, a `window` earlier. Health probes that the engine
-// answered ("not yet") cost it CPU time, reads and often a log line: that much is not progress.
-bool progressed(const Work& before, const Work& now, Duration window,
-                std::uint32_t answered_probes);
-
 // Cuts a load that stands still for `limit`, however slow the ones are that do not.
+//
+// An engine that answers our health probes ("not yet") spends CPU time, reads and often a log line
+// on each, for ever. So only what it does between probes, in quiet time, is taken for progress.
 class StallWatch {
  public:
-  StallWatch(Duration limit, Work first, TimePoint now)
-      : limit_(limit), last_(first), sampled_(now), progress_(now) {}
+  StallWatch(Duration limit, TimePoint now) : limit_(limit), progress_(now) {}
 
-  void on_answered_probe() { ++answered_; }
-  bool wants_sample(TimePoint now) const { return now - sampled_ >= window(); }
-  void on_sample(Work work, TimePoint now);
+  // The traces at the begin and the end of a quiet time.
+  void on_quiet(const Work& before, const Work& after, Duration quiet, TimePoint now);
   bool stalled(TimePoint now) const { return now - progress_ >= limit_; }
 
  private:
-  // Short enough to date the last progress, long enough to tell work from a heartbeat.
-  Duration window() const;
-
   Duration limit_;
-  Work last_;
-  TimePoint sampled_;
   TimePoint progress_;
-  std::uint32_t answered_ = 0;
+  // Added up since the last progress: a single quiet time is too short to tell work from a
+  // heartbeat.
+  Duration quiet_{};
+  Duration cpu_{};
+  std::uint64_t bytes_read_ = 0;
 };
 
 }  // namespace omni

@@ -7,58 +7,52 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Work kBefore{.cpu = 1s, .bytes_read = 1 << 20, .log_bytes = 100, .log_inode = 7};
-
-TEST(LoadProgress, AnyLogByteCpuTimeOrReadCounts) {
-  Work now = kBefore;
-  EXPECT_FALSE(progressed(kBefore, now, 5s, 0));
-  now.log_bytes += 1;
-  EXPECT_TRUE(progressed(kBefore, now, 5s, 0));
-  now = kBefore;
-  now.cpu += 500ms;
-  EXPECT_TRUE(progressed(kBefore, now, 5s, 0));
-  now = kBefore;
-  now.bytes_read += 1 << 20;
-  EXPECT_TRUE(progressed(kBefore, now, 5s, 0));
-}
-
-TEST(LoadProgress, AHeartbeatIsNone) {
-  Work now = kBefore;
-  now.cpu += 20ms;
-  now.bytes_read += 1000;
-  EXPECT_FALSE(progressed(kBefore, now, 5s, 0));
-}
-
-TEST(LoadProgress, WhatOurOwnProbesCostIsNone) {
-  Work now = kBefore;
-  now.cpu += 60ms;
-  now.bytes_read += 30'000;
-  now.log_bytes += 20 * 90;  // an access log
-  EXPECT_FALSE(progressed(kBefore, now, 1s, 20));
-  EXPECT_TRUE(progressed(kBefore, now, 1s, 0));
-}
-
-TEST(LoadProgress, AReplacedLogOrProcessCounts) {
-  Work now = kBefore;
-  now.log_inode = 8;
-  EXPECT_TRUE(progressed(kBefore, now, 1s, 0));
-  now = kBefore;
-  now.log_bytes = 10;
-  EXPECT_TRUE(progressed(kBefore, now, 1s, 0));
-}
-
-TEST(StallWatch, CutsOnlyAfterTheWholeLimitWithoutProgress) {
+// Feeds quiet times of 250 ms in which the engine does `per_step`, and says whether it counts as
+// stalled after a minute.
+bool stalls(Work per_step) {
   const TimePoint begin{};
-  StallWatch watch(60s, kBefore, begin);
-  Work work = kBefore;
-  for (int i = 1; i <= 100; ++i) {
-    work.log_bytes += 1;
-    watch.on_sample(work, begin + i * 5s);
+  StallWatch watch(60s, begin);
+  Work work{.cpu = 1s, .bytes_read = 1 << 20, .log_bytes = 100, .log_inode = 7};
+  for (int i = 1; i <= 241; ++i) {
+    const Work before = work;
+    work.cpu += per_step.cpu;
+    work.bytes_read += per_step.bytes_read;
+    work.log_bytes += per_step.log_bytes;
+    work.log_inode += per_step.log_inode;
+    watch.on_quiet(before, work, 250ms, begin + i * 250ms);
   }
-  EXPECT_FALSE(watch.stalled(begin + 500s));
-  for (int i = 101; i <= 111; ++i) watch.on_sample(work, begin + i * 5s);
-  EXPECT_FALSE(watch.stalled(begin + 559s));
-  EXPECT_TRUE(watch.stalled(begin + 560s));
+  return watch.stalled(begin + 241 * 250ms);
+}
+
+TEST(StallWatch, NothingAtAllIsAStall) { EXPECT_TRUE(stalls({})); }
+
+TEST(StallWatch, AnyLogByteCounts) { EXPECT_FALSE(stalls({.log_bytes = 1})); }
+
+TEST(StallWatch, WorkOfATwentiethOfACoreCounts) {
+  EXPECT_FALSE(stalls({.cpu = 12'500us}));
+  EXPECT_FALSE(stalls({.cpu = 200ms}));
+}
+
+TEST(StallWatch, HeartbeatOfAHundredthOfACoreIsNone) { EXPECT_TRUE(stalls({.cpu = 2'500us})); }
+
+TEST(StallWatch, SlowReadsCountAndTricklesDoNot) {
+  EXPECT_FALSE(stalls({.bytes_read = 25'000}));
+  EXPECT_TRUE(stalls({.bytes_read = 500}));
+}
+
+TEST(StallWatch, ReplacedLogCounts) { EXPECT_FALSE(stalls({.log_inode = 1})); }
+
+TEST(StallWatch, ProcessThatEndedCounts) {
+  StallWatch watch(60s, TimePoint{});
+  watch.on_quiet({.cpu = 2s}, {.cpu = 1s}, 250ms, TimePoint{} + 50s);
+  EXPECT_FALSE(watch.stalled(TimePoint{} + 109s));
+  EXPECT_TRUE(watch.stalled(TimePoint{} + 110s));
+}
+
+TEST(StallWatch, CutsOnlyAfterTheWholeLimit) {
+  const StallWatch watch(60s, TimePoint{});
+  EXPECT_FALSE(watch.stalled(TimePoint{} + 59s));
+  EXPECT_TRUE(watch.stalled(TimePoint{} + 60s));
 }
 
 }  // namespace
