@@ -60,6 +60,9 @@ struct ExitReport {
   bool by_signal = false;
   int status = 0;           // exit code or signal number
   std::string description;  // "exit code 1", "signal 11 (SIGSEGV)", "signal 9 (SIGKILL)"
+  // False: the kernel has not ended some process of it yet (uninterruptible sleep), so its memory
+  // is still in use. wait_exit() tells when it is gone.
+  bool gone = true;
   std::vector<std::string> last_log_lines;  // at most 20
 };
 
@@ -73,9 +76,23 @@ struct InstanceUsage {
 // The daemon's side of the spawner process.
 class Spawner {
  public:
+  struct Options {
+    // False: instances get no pid and mount namespace even where the host would allow them.
+    bool namespaces = true;
+  };
+
   // Forks and execs `omni-shim --spawner`. Called by main before any thread or large allocation.
   static Result<std::unique_ptr<Spawner>> start(const std::filesystem::path& omni_shim);
-  ~Spawner();  // closes its socket: it ends, and every shim kills its tree
+  static Result<std::unique_ptr<Spawner>> start(const std::filesystem::path& omni_shim,
+                                                Options options);
+  // Closes its socket: it ends. Shims live on until their Instance goes, by which they kill their
+  // tree; a daemon that dies closes all of it at once.
+  ~Spawner();
+
+  // Whether instances get a pid namespace of their own here: for `omni doctor` and strict
+  // isolation.
+  bool pid_namespaces() const;
+  pid_t pid() const;
 
   // For Instance::start.
   int socket() const;
@@ -86,31 +103,41 @@ class Spawner {
   std::unique_ptr<Impl> impl_;
 };
 
+// Made by start(), used on its loop alone, ended by stop() or by itself. Destroying one that runs
+// makes its shim kill the tree at once and leave the record run_dir/exit.json behind.
 class Instance {
  public:
   virtual ~Instance() = default;
 
   // Starts the process tree and returns as soon as it exists; wait_ready() says when it serves.
+  // A command that cannot be run is load_failed with the system's reason.
   static asio::awaitable<Result<std::shared_ptr<Instance>>> start(asio::io_context& loop,
                                                                   asio::thread_pool& workers,
                                                                   Spawner& spawner,
                                                                   LaunchPlan plan);
 
+  // As given, but for a TCP endpoint's host: after wait_ready() it is the address of the family,
+  // IPv4 or IPv6, that the engine listens on.
   virtual const LaunchPlan& plan() const = 0;
-  // Ready: probed every 10-20 ms, and at once on a process event. Fails with load_failed (it
-  // exited; the message has its last log lines) or load_stalled (no progress: log bytes, CPU time
-  // and bytes read stood still for load_stall).
+  // Ready: probed every 15 ms for two seconds, then more rarely (a twentieth of the time waited, at
+  // most 250 ms), and at once on a process event. Fails with load_failed (it exited; the message
+  // has its last log lines), load_stalled (no progress: log bytes, CPU time and bytes read stood
+  // still for load_stall; the caller stops it) or model_stopped (stop() was called meanwhile).
   virtual asio::awaitable<Result<void>> wait_ready() = 0;
-  // TERM, TERM again at half the grace, KILL of the whole tree at its end. Returns when nothing of
-  // it is left: processes, sockets, run folder. `connections closed first` is the caller's part.
+  // TERM (python: DRAIN), TERM again at half the grace, KILL of the whole tree at its end. Returns
+  // when nothing of it is left: processes, sockets, run folder. Closing connections to it first is
+  // the caller's part. May be called by several; goes on when its caller is cancelled.
   virtual asio::awaitable<ExitReport> stop() = 0;
-  // Until the tree has ended by itself or by stop().
+  // Until the tree has ended by itself or by stop() and nothing of it is left.
   virtual asio::awaitable<ExitReport> wait_exit() = 0;
+  // False from the moment the main process ends, which is before wait_exit() returns.
   virtual bool alive() const = 0;
   virtual asio::awaitable<InstanceUsage> usage(bool with_pss) = 0;
 };
 
-// The last lines of a log file, for errors.
-std::vector<std::string> tail_lines(const std::filesystem::path& log, std::size_t count);
+// The last lines of a log file, for errors: UTF-8 without control characters, long lines cut.
+// `from`: where to begin reading, when what lies before is an earlier instance's.
+std::vector<std::string> tail_lines(const std::filesystem::path& log, std::size_t count,
+                                    std::uint64_t from = 0);
 
 }  // namespace omni
