@@ -17,7 +17,7 @@ LAYERS = {
 }
 LAYER_OF = {module: layer for layer, modules in LAYERS.items() for module in modules}
 
-INCLUDE = re.compile(r'^\s*#\s*include\s*"([a-z_0-9]+)/[^"]*"', re.MULTILINE)
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([a-z_0-9]+)/[^"]*"', re.MULTILINE)
 MODULE = re.compile(
     r"^\s*omni_module\(\s*(\w+)(?:[^)]*?\bDEPENDS\s+([^)]*?))?(?:\bLIBRARIES\b[^)]*)?\)",
     re.MULTILINE,
