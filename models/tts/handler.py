@@ -14,8 +14,8 @@ MAX_PHONEMES = 200  # in one piece: the memory it needs grows with its length, 1
 
 
 def load(context):
-    context.tts = Hibari(voice=VOICE, threads=1)
-    _ = context.tts.g2p  # lexicon and tagger: else the first request loads them
+    context.state.tts = Hibari(voice=VOICE, threads=1)
+    _ = context.state.tts.g2p  # lexicon and tagger: else the first request loads them
 
 
 def handle_request(request, context):
@@ -26,10 +26,10 @@ def handle_request(request, context):
         raise InvalidRequest(f'unknown voice, the one there is: "{VOICE}"', param="voice")
     if isinstance(speed, bool) or not isinstance(speed, (int, float)) or not 0.25 <= speed <= 4:
         raise InvalidRequest("speed must be a number from 0.25 to 4", param="speed")
-    pieces = split(text, context.tts)
+    pieces = split(text, context.state.tts)
     if not pieces:
         raise InvalidRequest("nothing to say: the text holds no English words", param="input")
-    chunks = synthesise(pieces, speed, context.tts)
+    chunks = synthesise(pieces, speed, context.state.tts)
     if request.get("format", "wav") == "pcm":
         return Response(chunks, content_type="audio/pcm")  # streamed, a sentence at a time
     return Response(wav(b"".join(chunks)), content_type="audio/wav")

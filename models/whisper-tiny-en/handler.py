@@ -18,7 +18,7 @@ OPTIONS = {
 
 
 def load(context):
-    context.whisper = WhisperModel(
+    context.state.whisper = WhisperModel(
         str(get_model_path()),
         device="cpu",
         compute_type="int8",
@@ -34,7 +34,7 @@ def handle_request(request, context):
         raise InvalidRequest("this model knows English only", param="language")
     try:
         check_length(audio)
-        segments, info = context.whisper.transcribe(audio, **OPTIONS)
+        segments, info = context.state.whisper.transcribe(audio, **OPTIONS)
     except av.FFmpegError as error:
         raise InvalidRequest(f"not an audio file: {error}", param="file") from error
     # Lazy: a segment is worked out when it is asked for, so that a stream has the first one early.
