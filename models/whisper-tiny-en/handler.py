@@ -36,7 +36,7 @@ def handle_request(request, context):
         check_length(audio)
         segments, info = context.state.whisper.transcribe(audio, **OPTIONS)
     except av.FFmpegError as error:
-        raise InvalidRequest(f"not an audio file: {error}", param="file") from error
+        raise InvalidRequest(f"not an audio file: {error.strerror}", param="file") from error
     # Lazy: a segment is worked out when it is asked for, so that a stream has the first one early.
     segments = ({"start": s.start, "end": s.end, "text": s.text.strip()} for s in segments)
     if request.stream:
