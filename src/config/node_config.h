@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,9 @@
 #include "config/model_spec.h"
 
 namespace omni {
+
+// A variable of the process environment, or null.
+using Environment = std::function<const char*(const char* name)>;
 
 // docs/contracts/paths.md.
 struct NodePaths {
@@ -28,11 +32,16 @@ struct NodePaths {
   // Root: /etc/omni, /var/lib/omni, /var/log/omni, /run/omni. Others: XDG, /tmp/omni-UID for run
   // when XDG_RUNTIME_DIR is unset.
   static NodePaths of_user();
+  static NodePaths of_user(std::uint32_t uid, const Environment& environment);
+
+  bool operator==(const NodePaths&) const = default;
 };
 
 struct Listen {
   std::string host = "127.0.0.1";  // numeric address
   std::uint16_t port = 8484;
+
+  bool operator==(const Listen&) const = default;
 };
 
 enum class Isolation : std::uint8_t { strict, best_effort, none };
@@ -57,6 +66,8 @@ struct NodeConfig {
   Bytes json_body = Bytes(1 << 20);
   Bytes file_body = Bytes(std::int64_t{1} << 30);  // multipart and raw bodies, spooled
   Bytes body_memory = Bytes(256 << 20);            // all held bodies together
+
+  bool operator==(const NodeConfig&) const = default;
 };
 
 // A missing file is the default config when `must_exist` is false.

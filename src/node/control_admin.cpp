@@ -1,0 +1,201 @@
+// The control loop as the admin API sees it: each call hops to the loop and back.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <fstream>
+
+#include "base/text.h"
+#include "node/control_state.h"
+
+namespace omni::node {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+// A load may wait for an environment that is being built; a stop for streams that drain.
+constexpr Duration kVerbDeadline = 15min;
+
+double seconds_since(TimePoint then, TimePoint now) { return Seconds(now - then).count(); }
+
+}  // namespace
+
+std::int64_t own_rss() {
+  std::ifstream file("/proc/self/statm");
+  std::int64_t size = 0;
+  std::int64_t resident = 0;
+  file >> size >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+asio::awaitable<admin::NodeStatus> ControlLoop::status() {
+  co_return co_await asio::co_spawn(loop_, status_here(), asio::use_awaitable);
+}
+
+asio::awaitable<std::vector<admin::ModelStatus>> ControlLoop::models() {
+  co_return co_await asio::co_spawn(loop_, models_here(), asio::use_awaitable);
+}
+
+asio::awaitable<std::vector<admin::InstanceStatus>> ControlLoop::instances(bool with_pss) {
+  co_return co_await asio::co_spawn(loop_, instances_here(with_pss), asio::use_awaitable);
+}
+
+asio::awaitable<Result<void>> ControlLoop::load(std::string model) {
+  co_return co_await asio::co_spawn(loop_, load_here(std::move(model)), asio::use_awaitable);
+}
+
+asio::awaitable<Result<void>> ControlLoop::stop(std::string model) {
+  co_return co_await asio::co_spawn(loop_, stop_here(std::move(model)), asio::use_awaitable);
+}
+
+asio::awaitable<std::vector<admin::Event>> ControlLoop::events(std::uint64_t after,
+                                                               TimePoint until) {
+  co_return co_await asio::co_spawn(loop_, events_.wait(after, until), asio::use_awaitable);
+}
+
+void ControlLoop::shut_down() {
+  asio::post(loop_, [this] { on_shut_down_(); });
+}
+
+// The catalogue of names does not change while the daemon runs, so any thread may look.
+Result<std::string> ControlLoop::log_path(std::string_view name) {
+  auto found = names_.find(name);
+  if (found == names_.end()) return unknown_model(name);
+  return log_file(options_.paths, models_.at(found->second)->spec.name).string();
+}
+
+Error ControlLoop::unknown_model(std::string_view name) const {
+  std::vector<std::string_view> known;
+  for (const auto& [candidate, id] : names_) known.push_back(candidate);
+  const std::string nearest = nearest_name(name, known);
+  return {ErrorCode::model_not_found,
+          nearest.empty()
+              ? fmt::format("there is no model \"{}\"; `omni models` lists them", name)
+              : fmt::format("there is no model \"{}\"; did you mean \"{}\"?", name, nearest)};
+}
+
+asio::awaitable<admin::NodeStatus> ControlLoop::status_here() {
+  admin::NodeStatus status;
+  status.version = OMNI_VERSION;
+  status.pid = ::getpid();
+  status.uptime_seconds = seconds_since(started_, Clock::now());
+  status.rss_bytes = own_rss();
+  status.listen = options_.listen;
+  for (const auto& device : scheduler_.devices()) {
+    status.devices.push_back({device.name, device.budget.count(), device.granted.count()});
+  }
+  co_return status;
+}
+
+asio::awaitable<std::vector<admin::ModelStatus>> ControlLoop::models_here() {
+  std::vector<admin::ModelStatus> list;
+  for (const auto& [id, model] : models_) {
+    admin::ModelStatus status;
+    status.name = model->spec.name;
+    status.task = to_string(model->spec.task);
+    status.engine = model->spec.python ? "python" : "command";
+    status.state = state_of(*model);
+    status.aliases = model->spec.aliases;
+    status.pinned = model->spec.pinned;
+    status.version = model->provisioned.version;
+    status.last_error = model->error;
+    status.requests = model->metrics.requests->value();
+    status.waiting = static_cast<std::uint32_t>(model->held.size());
+    for (InstanceId instance : model->instances)
+      status.in_flight += live_.at(instance)->slot->word.in_flight();
+    if (model->spec.memory) status.memory_bytes = model->spec.memory->count();
+    if (model->phase == Model::Phase::ready) {
+      const auto view = scheduler_.model(id);
+      status.waiting += view.waiting;
+      if (view.profile) status.memory_bytes = view.profile->count();
+      if (view.load_time > Duration::zero()) status.load_seconds = Seconds(view.load_time).count();
+    }
+    list.push_back(std::move(status));
+  }
+  std::ranges::sort(list, {}, &admin::ModelStatus::name);
+  co_return list;
+}
+
+asio::awaitable<std::vector<admin::InstanceStatus>> ControlLoop::instances_here(bool with_pss) {
+  std::vector<std::shared_ptr<Live>> all;
+  for (const auto& [id, live] : live_) all.push_back(live);
+  std::ranges::sort(all, {}, [](const auto& live) { return live->id; });
+  std::vector<admin::InstanceStatus> list;
+  for (const auto& live : all) {
+    if (with_pss && live->process) {
+      const InstanceUsage usage = co_await live->process->usage(true);
+      if (usage.processes > 0) live->usage = usage;
+    }
+    const TimePoint now = Clock::now();
+    admin::InstanceStatus status;
+    status.id = to_string(live->id);
+    status.model = live->model->spec.name;
+    status.state = to_string(live->state);
+    status.pid = live->usage.main_pid;
+    if (live->process) status.endpoint = to_string(live->process->plan().endpoint);
+    status.grant_bytes = live->grant.count();
+    status.high_water_bytes = live->usage.high_water.count();
+    status.pss_bytes = live->usage.pss.count();
+    status.in_flight = live->slot->word.in_flight();
+    status.served = live->slot->served.load(std::memory_order_relaxed);
+    status.seconds_in_state = seconds_since(live->since, now);
+    const TimePoint last_used{Duration(live->slot->last_release.load(std::memory_order_relaxed))};
+    if (status.in_flight == 0)
+      status.seconds_idle = seconds_since(std::max(last_used, live->since), now);
+    list.push_back(std::move(status));
+  }
+  co_return list;
+}
+
+asio::awaitable<Result<void>> ControlLoop::load_here(std::string name) {
+  Model* found = find_model(name);
+  if (found == nullptr) co_return unknown_model(name);
+  const std::shared_ptr<Model> model = models_.at(found->id);
+  const TimePoint deadline = Clock::now() + kVerbDeadline;
+  if (!model->spec_ok) co_return Error{ErrorCode::invalid_config, model->error};
+  if (model->phase == Model::Phase::failed) begin_provisioning(model);
+  while (model->phase == Model::Phase::provisioning && Clock::now() < deadline)
+    co_await wait_for_change(deadline);
+  if (model->phase == Model::Phase::failed)
+    co_return Error{ErrorCode::provision_failed, model->error};
+  model->error.clear();
+  apply(scheduler_.load(model->id, Clock::now()));
+  while (Clock::now() < deadline) {
+    for (InstanceId id : model->instances) {
+      if (live_.at(id)->open) co_return Result<void>();
+    }
+    if (model->instances.empty() && !model->error.empty())
+      co_return Error{ErrorCode::load_failed, model->error};
+    if (stopping_) break;
+    co_await wait_for_change(deadline);
+  }
+  co_return Error{ErrorCode::out_of_memory,
+                  fmt::format("model \"{}\" was not loaded: its device had no room", name)};
+}
+
+asio::awaitable<Result<void>> ControlLoop::stop_here(std::string name) {
+  Model* found = find_model(name);
+  if (found == nullptr) co_return unknown_model(name);
+  const std::shared_ptr<Model> model = models_.at(found->id);
+  refuse_held(*model, {ErrorCode::model_stopped,
+                       fmt::format("model \"{}\" was stopped by an operator", name)});
+  if (model->phase != Model::Phase::ready) co_return Result<void>();
+  const std::vector<InstanceId> instances = model->instances;
+  model->force_stop = Clock::now() + options_.config.shutdown_timeout;
+  apply(scheduler_.stop(model->id, Clock::now()));
+  const TimePoint deadline = Clock::now() + kVerbDeadline;
+  // Those of now: a request that comes meanwhile may start the model again.
+  auto any_left = [&] {
+    return std::ranges::any_of(instances, [&](InstanceId id) { return live_.contains(id); });
+  };
+  while (any_left() && Clock::now() < deadline) co_await wait_for_change(deadline);
+  model->force_stop.reset();
+  if (any_left())
+    co_return Error{ErrorCode::internal, fmt::format("model \"{}\" did not stop", name)};
+  co_return Result<void>();
+}
+
+}  // namespace omni::node

@@ -1,0 +1,169 @@
+// Owns models, instances and grants. Feeds the scheduler and carries out its actions; publishes
+// route tables to the I/O threads. Everything runs on one io_context, but for post() and the
+// NodeControl calls, which hop to it.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "admin/admin.h"
+#include "base/metrics.h"
+#include "base/task_group.h"
+#include "config/model_spec.h"
+#include "config/node_config.h"
+#include "node/event_log.h"
+#include "node/launch.h"
+#include "node/uid_pool.h"
+#include "provision/provisioner.h"
+#include "routing/messages.h"
+#include "scheduler/scheduler.h"
+#include "supervisor/instance.h"
+
+namespace omni::node {
+
+namespace asio = boost::asio;
+
+// How the control loop reaches the I/O threads. The node fills it in; every function may be called
+// on the loop only.
+struct ThreadLinks {
+  std::function<void(std::shared_ptr<const RouteTable>)> publish;  // to all threads
+  std::function<void(std::uint32_t thread, Serve)> serve;
+  std::function<void(std::uint32_t thread, Refuse)> refuse;
+  // Returns when every thread has closed its idle connections to the endpoint.
+  std::function<asio::awaitable<void>(Endpoint)> close_idle;
+};
+
+struct ControlOptions {
+  NodePaths paths;
+  NodeConfig config;
+  std::filesystem::path python_path;
+  std::optional<UidPool> uids;      // as root
+  std::vector<std::string> listen;  // for status
+};
+
+class ControlLoop final : public ControlPort, public admin::NodeControl {
+ public:
+  ControlLoop(asio::io_context& loop, asio::thread_pool& workers, Spawner& spawner,
+              Metrics& metrics, ControlOptions options);
+  ~ControlLoop() override;
+
+  // Adds the models and begins to provision them. A model whose spec is bad is listed as failed.
+  void start(ThreadLinks links, std::vector<ModelFolder> folders, std::function<void()> on_tick,
+             std::function<void()> on_shut_down);
+
+  // Refuses what waits, stops every instance and ends all tasks.
+  asio::awaitable<void> stop();
+
+  // ControlPort: from any thread.
+  void post(ControlMessage message) override;
+
+  // admin::NodeControl: from any thread's coroutine.
+  asio::awaitable<admin::NodeStatus> status() override;
+  asio::awaitable<std::vector<admin::ModelStatus>> models() override;
+  asio::awaitable<std::vector<admin::InstanceStatus>> instances(bool with_pss) override;
+  asio::awaitable<Result<void>> load(std::string model) override;
+  asio::awaitable<Result<void>> stop(std::string model) override;
+  void shut_down() override;
+  Result<std::string> log_path(std::string_view model) override;
+  asio::awaitable<std::vector<admin::Event>> events(std::uint64_t after, TimePoint until) override;
+
+ private:
+  struct Model;
+  struct Live;
+
+  // ---- messages of I/O threads
+  void on(Admit& message);
+  void on(Forget& message);
+  void on(Freed& message);
+  void on(Drained& message);
+  void on(Suspect& message);
+  asio::awaitable<void> examine(std::shared_ptr<Live> live);
+
+  // ---- the scheduler's actions
+  void apply(Actions actions);
+  void carry_out(StartInstance& action);
+  void carry_out(AbortStart& action);
+  void carry_out(CloseInstance& action);
+  void carry_out(OpenInstance& action);
+  void carry_out(StopInstance& action);
+  void carry_out(EvictInstance& action);
+  void carry_out(RestoreInstance& action);
+  void carry_out(ServeTicket& action);
+  void carry_out(RefuseTicket& action);
+
+  // ---- one instance's life
+  asio::awaitable<void> run(std::shared_ptr<Live> live);
+  asio::awaitable<Result<void>> bring_up(std::shared_ptr<Live> live);
+  asio::awaitable<void> stop_process(std::shared_ptr<Live> live, std::string reason);
+  void open(Live& live);
+  void died(std::shared_ptr<Live> live, const ExitReport& report);
+  void set_state(Live& live, InstanceState state, std::string_view detail = {});
+  asio::awaitable<void> measure(std::shared_ptr<Live> live);
+
+  // ---- models
+  void add_model(ModelFolder folder);
+  void begin_provisioning(std::shared_ptr<Model> model);
+  asio::awaitable<void> provision(std::shared_ptr<Model> model);
+  void refuse_held(Model& model, const Error& error);
+  Model* find_model(std::string_view name);
+  void touch(ModelId model);  // its route is published after the current event
+  void sync_waiters(ModelId model);
+  std::shared_ptr<const ModelRoute> make_route(const Model& model) const;
+  std::string_view state_of(const Model& model) const;
+  void publish();
+
+  asio::awaitable<void> tick();
+  void tick_once(TimePoint now);
+  void report_activity(TimePoint now);
+  void expire_held(TimePoint now);
+  void update_gauges();
+  // The admin calls, on the loop.
+  asio::awaitable<admin::NodeStatus> status_here();
+  asio::awaitable<std::vector<admin::ModelStatus>> models_here();
+  asio::awaitable<std::vector<admin::InstanceStatus>> instances_here(bool with_pss);
+  asio::awaitable<Result<void>> load_here(std::string name);
+  asio::awaitable<Result<void>> stop_here(std::string name);
+  Error unknown_model(std::string_view name) const;
+  asio::awaitable<void> wait_for_change(TimePoint until);
+
+  asio::io_context& loop_;
+  asio::thread_pool& workers_;
+  Spawner& spawner_;
+  Metrics& metrics_;
+  ControlOptions options_;
+  ThreadLinks links_;
+  std::function<void()> on_tick_;
+  std::function<void()> on_shut_down_;
+  TimePoint started_ = Clock::now();
+
+  Scheduler scheduler_;
+  Provisioner provisioner_;
+  EventLog events_;
+  TaskGroup tasks_;
+  asio::steady_timer changed_;  // cancelled on each change of an instance's or model's state
+
+  std::unordered_map<ModelId, std::shared_ptr<Model>> models_;
+  std::map<std::string, ModelId, std::less<>> names_;  // and aliases
+  std::unordered_map<InstanceId, std::shared_ptr<Live>> live_;
+  struct Waiting {
+    std::uint32_t thread;
+    ModelId model;
+  };
+  std::unordered_map<TicketId, Waiting> tickets_;  // known to the scheduler, undecided
+  std::deque<Action> actions_;
+  std::deque<InstanceId> drained_;  // closed while empty: told to the scheduler after the actions
+  bool applying_ = false;
+  std::set<ModelId> touched_;
+  std::shared_ptr<const RouteTable> routes_ = std::make_shared<RouteTable>();
+  std::uint64_t next_id_ = 1;
+  std::uint64_t ticks_ = 0;
+  bool stopping_ = false;
+};
+
+}  // namespace omni::node

@@ -1,0 +1,168 @@
+#include "node/launch.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <boost/json.hpp>
+#include <cmath>
+
+#include "base/fd.h"
+
+namespace omni::node {
+namespace {
+
+using Variables = std::map<std::string, std::string, std::less<>>;
+
+// The kernel's choice. It is free again until the engine binds it: an engine that loses that race
+// fails its start, and the next start gets another port.
+Result<std::uint16_t> free_port() {
+  Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (!socket || ::bind(socket.get(), generic, size) != 0 ||
+      ::getsockname(socket.get(), generic, &size) != 0) {
+    return errno_error("cannot find a free port on 127.0.0.1");
+  }
+  return ntohs(address.sin_port);
+}
+
+// Names were checked when the spec was read, so an unknown one is left as it stands.
+std::string fill(std::string_view text, const Variables& variables) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t open = text.find('{');
+    const std::size_t close = open == text.npos ? text.npos : text.find('}', open);
+    if (close == text.npos) break;
+    out += text.substr(0, open);
+    auto found = variables.find(text.substr(open + 1, close - open - 1));
+    out +=
+        found != variables.end() ? found->second : std::string(text.substr(open, close - open + 1));
+    text.remove_prefix(close + 1);
+  }
+  return out += text;
+}
+
+int thread_count(const ModelSpec& spec) {
+  return std::max(1, static_cast<int>(std::ceil(spec.cpus)));
+}
+
+std::string python_of(const Provisioned& provisioned) {
+  return provisioned.env_dir.empty() ? "/usr/bin/python3"
+                                     : (provisioned.env_dir / "bin/python").string();
+}
+
+std::map<std::string, std::string> environment(const LaunchContext& context, const ModelSpec& spec,
+                                               const Provisioned& provisioned,
+                                               const std::filesystem::path& cache,
+                                               const Variables& variables) {
+  std::string path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+  if (!provisioned.env_dir.empty()) path = (provisioned.env_dir / "bin").string() + ":" + path;
+  std::map<std::string, std::string> env{
+      {"PATH", path},
+      {"HOME", cache.string()},
+      {"XDG_CACHE_HOME", cache.string()},
+      {"LANG", "C.UTF-8"},
+      {"OMNI_MODEL", spec.name},
+      // onnxruntime 1.29 and later phones home on Linux unless told not to.
+      {"ORT_DISABLE_TELEMETRY", "1"}};
+  const std::string threads = std::to_string(thread_count(spec));
+  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
+                           "NUMEXPR_NUM_THREADS", "RAYON_NUM_THREADS"}) {
+    env[name] = threads;
+  }
+  if (spec.python) {
+    env["PYTHONPATH"] = context.python_path.string();
+    env["PYTHONUNBUFFERED"] = "1";
+  }
+  for (const auto& [name, value] : spec.env) env[name] = fill(value, variables);
+  return env;
+}
+
+std::vector<std::string> python_command(const ModelSpec& spec, const Provisioned& provisioned,
+                                        InstanceId instance, const std::filesystem::path& cache) {
+  boost::json::object weights;
+  for (const auto& [name, path] : provisioned.weights) weights[name] = path.string();
+  const boost::json::object settings{{"model", spec.name},
+                                     {"task", to_string(spec.task)},
+                                     {"instance", to_string(instance)},
+                                     {"model_dir", spec.dir.string()},
+                                     {"handler", spec.python->handler},
+                                     {"preload", boost::json::value_from(spec.python->preload)},
+                                     {"concurrency", spec.concurrency},
+                                     {"weights", std::move(weights)},
+                                     {"cache_dir", cache.string()}};
+  return {python_of(provisioned), "-m", "omni_runtime", boost::json::serialize(settings)};
+}
+
+std::vector<LaunchPlan::Reach> reach(const LaunchContext& context, const ModelSpec& spec,
+                                     const Provisioned& provisioned, const LaunchPlan& plan,
+                                     const std::filesystem::path& cache) {
+  std::vector<LaunchPlan::Reach> paths{{spec.dir, false}, {cache, true}, {plan.run_dir, true}};
+  if (!provisioned.env_dir.empty()) paths.push_back({provisioned.env_dir, false});
+  for (const auto& [name, path] : provisioned.weights) paths.push_back({path, false});
+  if (spec.python) paths.push_back({context.python_path, false});
+  const std::filesystem::path program = plan.argv.front();
+  std::error_code ignored;
+  if (spec.command && program.is_absolute() && std::filesystem::exists(program, ignored))
+    paths.push_back({program, false});
+  return paths;
+}
+
+}  // namespace
+
+std::filesystem::path cache_dir(const NodePaths& paths, const ModelSpec& spec,
+                                const Provisioned& provisioned) {
+  return paths.state / "cache" / spec.name / provisioned.version;
+}
+
+std::filesystem::path log_file(const NodePaths& paths, std::string_view model) {
+  return paths.logs / (std::string(model) + ".log");
+}
+
+Result<LaunchPlan> make_launch_plan(const LaunchContext& context, const ModelSpec& spec,
+                                    const Provisioned& provisioned, InstanceId instance,
+                                    Bytes grant) {
+  const auto cache = cache_dir(context.paths, spec, provisioned);
+  LaunchPlan plan;
+  plan.id = instance;
+  plan.model = spec.name;
+  plan.working_directory = spec.dir;
+  plan.run_dir = context.paths.run / "i" / to_string(instance);
+  plan.log_file = log_file(context.paths, spec.name);
+  plan.uid = context.uid;
+  plan.load_stall = spec.load_stall;
+  plan.stop_grace = spec.stop_grace;
+
+  Variables variables{{"model_dir", spec.dir.string()},
+                      {"env_dir", provisioned.env_dir.string()},
+                      {"memory", std::to_string(grant.count() >> 20)},
+                      {"threads", std::to_string(thread_count(spec))}};
+  for (const auto& [name, path] : provisioned.weights) variables["weights." + name] = path.string();
+
+  if (spec.python) {
+    plan.python = true;
+    plan.endpoint = Endpoint::unix_at((plan.run_dir / "model.sock").string());
+    plan.argv = python_command(spec, provisioned, instance, cache);
+  } else {
+    if (spec.command->uses_socket) {
+      plan.endpoint = Endpoint::unix_at((plan.run_dir / "engine.sock").string());
+      variables["socket"] = plan.endpoint.path;
+    } else {
+      TRY(const std::uint16_t port, free_port());
+      plan.endpoint = Endpoint::tcp_at("127.0.0.1", port);
+      variables["port"] = std::to_string(port);
+    }
+    plan.ready_path = spec.command->ready_path;
+    for (const std::string& word : spec.command->command)
+      plan.argv.push_back(fill(word, variables));
+  }
+  plan.env = environment(context, spec, provisioned, cache, variables);
+  plan.reach = reach(context, spec, provisioned, plan, cache);
+  return plan;
+}
+
+}  // namespace omni::node
