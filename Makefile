@@ -29,7 +29,7 @@ bench:
 
 format:
 	git ls-files '*.h' '*.cpp' | xargs clang-format-19 -i
-	.cache/tools/python/bin/black --quiet $$(git ls-files '*.py') tools/check tools/demo
+	.cache/tools/python/bin/black --quiet $$(git ls-files '*.py'; git grep -lE '^#!/usr/bin/env python3')
 
 clean:
 	rm -rf build .omni
