@@ -4,6 +4,7 @@ Used by tools/demo, tests/clients and benchmarks.
 """
 
 import contextlib
+import errno
 import http.client
 import json
 import os
@@ -35,7 +36,7 @@ def port_in_use(host: str, port: int) -> bool:
         try:
             probe.bind((host, port))
         except OSError as error:
-            return error.errno == 98  # EADDRINUSE; without IPv6 there is nothing to be in use
+            return error.errno == errno.EADDRINUSE
     return False
 
 
