@@ -87,7 +87,7 @@ test("errors are the package's own classes, with code and parameter", async () =
     assert.equal(error.code, "model_not_found");
     return true;
   });
-  await assert.rejects(speak(""), (error) => {
+  await assert.rejects(speak("你好"), (error) => {
     assert.ok(error instanceof BadRequestError);
     assert.equal(error.param, "input");
     return true;
