@@ -14,7 +14,7 @@ import subprocess
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Iterator, Mapping
+from typing import Any, Callable, Container, Iterator, Mapping
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -111,8 +111,10 @@ class Daemon:
                 )
             time.sleep(0.05)
 
-    def wait_provisioned(self, seconds: float = 1800, print_line: Any = print) -> None:
-        """Until no model is being prepared; what is done for them goes to print_line."""
+    def wait_provisioned(
+        self, names: Container[str], seconds: float = 1800, show: Callable[[str], None] = print
+    ) -> None:
+        """Until none of these models is being prepared; what is done meanwhile is shown."""
         deadline = time.monotonic() + seconds
         last_id = 0
         while True:
@@ -120,10 +122,9 @@ class Daemon:
             for event in self._events(last_id):
                 last_id = event["id"]
                 if event["type"] == "provision":
-                    print_line(f"{event['model']}: {event['line']}")
-            models = self.models().values()
-            failed = [model for model in models if model["state"] == "failed"]
-            if failed:
+                    show(f"{event['model']}: {event['line']}")
+            models = [model for model in self.models().values() if model["name"] in names]
+            if failed := [model for model in models if model["state"] == "failed"]:
                 reasons = [f"{model['name']}: {model['last_error']}" for model in failed]
                 raise DaemonError("\n".join(reasons))
             if all(model["state"] != "provisioning" for model in models):

@@ -71,6 +71,8 @@ TASKS = [
     Task("whisper-tiny-en", "speech to text", "the speech of tts", transcription),
 ]
 
+NAMES = {task.model for task in TASKS}
+
 
 def dot(left: list[float], right: list[float]) -> float:
     return sum(a * b for a, b in zip(left, right, strict=True))
