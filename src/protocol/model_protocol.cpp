@@ -1,7 +1,13 @@
 #include "protocol/model_protocol.h"
 
+#include <cassert>
+#include <cstring>
+
 namespace omni::protocol {
 namespace {
+
+// Two frames: a large one that is still incomplete leaves room to read well.
+constexpr std::size_t kBufferSize = 2 * (kFrameHeaderSize + kMaxPayload);
 
 template <typename T>
 void put(std::byte* out, T value) {
@@ -38,6 +44,50 @@ std::optional<FrameHeader> decode_header(std::span<const std::byte, kFrameHeader
   if (!known || !reserved_clear || header.length > kMaxPayload) return std::nullopt;
   header.type = static_cast<FrameType>(type);
   return header;
+}
+
+std::string encode_frame(FrameType type, std::uint64_t stream, std::string_view payload,
+                         std::uint8_t flags) {
+  const auto length = static_cast<std::uint32_t>(payload.size());
+  const auto head = encode({.length = length, .type = type, .flags = flags, .stream = stream});
+  std::string out;
+  out.reserve(head.size() + payload.size());
+  out.append(reinterpret_cast<const char*>(head.data()), head.size());
+  out.append(payload);
+  return out;
+}
+
+FrameReader::FrameReader() : buffer_(std::make_unique_for_overwrite<std::byte[]>(kBufferSize)) {}
+
+std::span<std::byte> FrameReader::space() {
+  if (begin_ > 0) {
+    std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
+    end_ -= begin_;
+    begin_ = 0;
+  }
+  return {buffer_.get() + end_, kBufferSize - end_};
+}
+
+void FrameReader::commit(std::size_t count) {
+  assert(count <= kBufferSize - end_);
+  end_ += count;
+}
+
+std::optional<Frame> FrameReader::next() {
+  const std::size_t have = end_ - begin_;
+  if (broken_ || have < kFrameHeaderSize) return std::nullopt;
+  const std::byte* at = buffer_.get() + begin_;
+  const auto header =
+      decode_header(std::span<const std::byte, kFrameHeaderSize>(at, kFrameHeaderSize));
+  if (!header) {
+    broken_ = true;
+    return std::nullopt;
+  }
+  const std::size_t size = kFrameHeaderSize + header->length;
+  if (have < size) return std::nullopt;
+  begin_ += size;
+  const char* payload = reinterpret_cast<const char*>(at + kFrameHeaderSize);
+  return Frame{.header = *header, .payload = {payload, header->length}};
 }
 
 }  // namespace omni::protocol

@@ -12,17 +12,25 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace omni::protocol {
 
 inline constexpr std::uint32_t kModelProtocolVersion = 1;  // version n accepts n - 1
 inline constexpr std::uint32_t kMaxPayload = 64 * 1024;
-inline constexpr std::uint32_t kInitialCredit =
-    256 * 1024;  // DATA payload bytes per stream and direction
 inline constexpr std::size_t kFrameHeaderSize = 16;
+// Credit of a new stream, in each direction. A DATA frame costs its payload and its header:
+// counting the header bounds how many tiny items can be waiting.
+inline constexpr std::uint32_t kInitialCredit = 256 * 1024;
+// Whoever consumes gives credit back in steps of this. The rest of the window is more than one full
+// frame, so a sender never waits for credit that is not coming.
+inline constexpr std::uint32_t kCreditStep = 64 * 1024;
+inline constexpr std::size_t kMaxItem = 64 << 20;     // bytes of one item of an answer
+inline constexpr std::size_t kMaxRequest = 64 << 20;  // bytes of the JSON of a request; of its body
 inline constexpr int kModelSocketFd = 3;
 
 enum class FrameType : std::uint8_t {
@@ -30,37 +38,34 @@ enum class FrameType : std::uint8_t {
   // {"version": 1}.
   hello = 1,
   // Runtime → daemon, on each connection, once load() has returned: JSON {"concurrency": n}. A
-  // runtime whose handler
-  // cannot be loaded writes the traceback to its log and exits with status 1.
+  // runtime whose handler cannot be loaded writes the traceback to its log and exits with status 1.
   ready = 2,
   // Daemon → runtime: opens a stream. JSON, see ModelRequest in engine/model_channel.h: {"id",
-  // "task", "parameters",
-  // "stream", "raw", "content_type", "files": [{"name", "filename", "content_type", "size"}],
-  // "timeout_ms"}. Larger than
-  // one frame: continued in further request frames of the stream, all but the last with kFlagMore.
+  // "task", "parameters", "stream", "raw", "content_type", "files": [{"name", "filename",
+  // "content_type", "size"}], "timeout_ms"}. Larger than one frame: continued in further request
+  // frames of the stream, all but the last with kFlagMore.
   request = 3,
   // Both: body bytes (daemon → runtime), or a part of an item of the answer (runtime → daemon). An
-  // item ends at the
-  // first frame without kFlagMore; bits 1-2 of the flags are its kind. Costs credit.
+  // item ends at the first frame without kFlagMore; bits 1-2 of the flags are its kind. Costs
+  // credit.
   data = 4,
   // Daemon → runtime: the request is complete. Runtime → daemon: the answer is; with kFlagError the
-  // payload is JSON
-  // {"code": an error code's name, "message"}. The last frame of a stream in its direction.
+  // payload is JSON {"code": an error code's name, "message", "param"?}. The last frame of a stream
+  // in its direction.
   end = 5,
-  // Both: u32, as many more bytes of DATA payload may be sent on this stream.
+  // Both: u32, as much more may be sent on this stream.
   credit = 6,
-  // Daemon → runtime: the client left or the time is up. The runtime closes the handler's iterator
-  // and answers END
-  // with error "cancelled", at the latest when the handler returns.
+  // Daemon → runtime: the client left or the time is up; the last frame of the stream in this
+  // direction. The runtime closes the handler's iterator and answers END with error "cancelled", at
+  // the latest when the handler returns.
   cancel = 7,
   // Runtime → daemon: the answer begins. JSON {"status", "content_type", "streaming", "headers":
   // {name: value}}.
   response = 8,
   // Runtime → daemon, before END: JSON {"usage": {...}}.
   trailer = 9,
-  // Daemon → runtime, one for each entry of "files", in order, before END: one descriptor as
-  // SCM_RIGHTS with the
-  // first byte of the frame. No payload.
+  // Daemon → runtime, one for each entry of "files", in order, after the request's JSON and before
+  // END: one descriptor as SCM_RIGHTS with the first byte of the frame. No payload.
   fd = 10,
   // Daemon → runtime on the control connection: finish what runs, take nothing new, exit with
   // status 0.
@@ -70,8 +75,8 @@ enum class FrameType : std::uint8_t {
   pong = 13,
 };
 
-inline constexpr std::uint8_t kFlagMore =
-    0x01;  // request, data: continued in the next frame of this stream
+// request, data: continued in the next frame of this stream.
+inline constexpr std::uint8_t kFlagMore = 0x01;
 inline constexpr std::uint8_t kKindMask = 0x06;  // data: 0 JSON, 2 text, 4 bytes
 inline constexpr std::uint8_t kKindJson = 0x00;
 inline constexpr std::uint8_t kKindText = 0x02;
@@ -82,13 +87,46 @@ struct FrameHeader {
   std::uint32_t length = 0;  // of the payload
   FrameType type = FrameType::hello;
   std::uint8_t flags = 0;
-  std::uint64_t stream =
-      0;  // 0: the connection; requests use 1, 2, 3, ... of the daemon's choice, never reused
+  // 0: the connection. Requests take 1, 2, 3, ...: each new one is larger than all before.
+  std::uint64_t stream = 0;
 };
 
 std::array<std::byte, kFrameHeaderSize> encode(const FrameHeader& header);
 // Nothing when the type is unknown, the payload too long or a reserved byte set: the peer is not
 // one of ours.
 std::optional<FrameHeader> decode_header(std::span<const std::byte, kFrameHeaderSize> bytes);
+
+// Header and payload as bytes to write. For small frames: a DATA payload is better not copied.
+std::string encode_frame(FrameType type, std::uint64_t stream, std::string_view payload,
+                         std::uint8_t flags = 0);
+
+struct Frame {
+  FrameHeader header;
+  std::string_view payload;
+};
+
+// Cuts what a socket gives into frames, in one buffer that never grows:
+//
+//   const ssize_t n = ::recv(fd, reader.space().data(), reader.space().size(), 0);
+//   reader.commit(n);
+//   while (auto frame = reader.next()) handle(*frame);
+//   if (reader.broken()) ...             // the peer is not one of ours
+class FrameReader {
+ public:
+  FrameReader();
+
+  // Where to read to; never empty once next() has returned nothing. Ends the life of payloads.
+  std::span<std::byte> space();
+  void commit(std::size_t count);
+  // The next whole frame, or nothing: more bytes are needed, or the stream is broken.
+  std::optional<Frame> next();
+  bool broken() const { return broken_; }
+
+ private:
+  std::unique_ptr<std::byte[]> buffer_;  // pages that were never filled cost nothing
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+  bool broken_ = false;
+};
 
 }  // namespace omni::protocol
