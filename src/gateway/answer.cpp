@@ -58,7 +58,6 @@ asio::awaitable<Result<void>> Answer::start_events() { return start_events(http:
 
 asio::awaitable<Result<void>> Answer::start_events(http::ResponseHead head) {
   if (events_) co_return Result<void>();
-  events_ = true;
   head.status = 200;
   if (!head.headers.has("content-type")) {
     head.headers.set("content-type", "text/event-stream; charset=utf-8");
@@ -68,6 +67,7 @@ asio::awaitable<Result<void>> Answer::start_events(http::ResponseHead head) {
   head.headers.set("x-accel-buffering", "no");
   head.content_length.reset();
   auto started = co_await start(std::move(head), true);
+  events_ = started.ok();
   co_return started;
 }
 

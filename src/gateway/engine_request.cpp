@@ -193,7 +193,7 @@ EngineRequest raw_request(const Request& request) {
   wanted.target = request.route.rest;
   wanted.headers = end_to_end_headers(request.head());
   wanted.upgrade = request.head().headers.has_token("connection", "upgrade") &&
-                   request.head().headers.has("upgrade");
+                   request.head().headers.has("upgrade") && !request.head().has_body();
   return wanted;
 }
 

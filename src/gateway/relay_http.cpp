@@ -52,8 +52,6 @@ bool is_event_stream(const http::ResponseHead& head) {
   return http::iequals(head.headers.get("content-type").substr(0, kType.size()), kType);
 }
 
-std::string chunk_head(std::size_t size) { return fmt::format("{:x}\r\n", size); }
-
 void count(Counter* counter, std::uint64_t n) {
   if (counter) counter->add(n);
 }
@@ -109,14 +107,24 @@ asio::awaitable<Attempt> HttpBackend::attempt(Request& request, InstanceRoute in
   Attempt attempt;
   attempt.outcome = co_await run(request, *call, endpoint);
   attempt.progress = call->progress();
-  if (!attempt.outcome.ok() && request.exchange.client_gone()) attempt.outcome = client_left();
+  if (attempt.outcome.ok()) co_return attempt;
+  if (request.exchange.client_gone()) {
+    attempt.outcome = client_left();
+  } else if (attempt.outcome.error().code == ErrorCode::daemon_unreachable) {
+    attempt.outcome = Error{ErrorCode::instance_crashed, attempt.outcome.error().message};
+  }
   co_return attempt;
 }
 
 asio::awaitable<Result<void>> HttpBackend::run(Request& request, http::Call& call,
                                                const Endpoint& endpoint) {
-  CO_CHECK(co_await send(request, call, endpoint));
-  CO_TRY(http::ResponseHead head, co_await call.read_head());
+  auto sent = co_await send(request, call, endpoint);
+  // An engine that refuses a body early stops reading it; what it said is still to be read.
+  const bool cut = !sent.ok() && sent.error().code == ErrorCode::instance_crashed;
+  if (!sent.ok() && !cut) co_return sent;
+  auto answered = co_await call.read_head();
+  if (!answered.ok()) co_return cut ? sent.error() : answered.error();
+  http::ResponseHead head = std::move(*answered);
   // From here on the request is never sent again: its body need not be kept.
   wanted_.body = {};
   request.held.release();
@@ -195,12 +203,13 @@ asio::awaitable<Result<void>> HttpBackend::send_client_body(Request& request, ht
       CO_CHECK(co_await call.send_more(*piece));
       continue;
     }
-    std::string framed = chunk_head(piece->size());
-    framed += *piece;
-    framed += "\r\n";
-    CO_CHECK(co_await call.send_more(framed));
+    const std::string chunk = http::encode_chunk(*piece);
+    CO_CHECK(co_await call.send_more(chunk));
   }
-  if (chunked) CO_CHECK(co_await call.send_more("0\r\n\r\n"));
+  if (chunked) {
+    const std::string last = http::encode_chunk({});
+    CO_CHECK(co_await call.send_more(last));
+  }
   co_return Result<void>();
 }
 

@@ -106,6 +106,7 @@ asio::awaitable<Attempt> PythonBackend::attempt(Request& request, InstanceRoute 
   attempt.progress = call->answered() ? http::Progress::first_byte : http::Progress::sent;
   count_tokens(request.model->metrics, adapter->usage());
   if (attempt.outcome.ok()) co_return attempt;
+  if (!call->error_param().empty()) request.answer.blame(std::string(call->error_param()));
   if (request.exchange.client_gone()) {
     attempt.outcome = client_left();
   } else if (broke(attempt.outcome.error())) {

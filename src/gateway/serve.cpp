@@ -82,8 +82,10 @@ asio::awaitable<Result<void>> serve(Request& request, Backend& backend) {
     if (!broke) co_return attempt.outcome;
 
     lease.release_suspect();
-    if (attempt.progress == http::Progress::first_byte) co_return attempt.outcome;
     const Error& cause = attempt.outcome.error();
+    if (attempt.progress == http::Progress::first_byte) {
+      co_return crashed(request, cause, "its answer had begun");
+    }
     if (attempt.progress == http::Progress::sent) ++crashes;
     if (!backend.replayable()) {
       co_return crashed(request, cause, "its body had streamed through and cannot be sent again");
