@@ -6,6 +6,7 @@
 #include <atomic>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
+#include <filesystem>
 #include <functional>
 #include <memory>
 
@@ -29,6 +30,9 @@ struct Shared {
   std::atomic<Clock::rep> control_tick{
       0};  // when the control loop last ticked: /readyz is red after 2 s
   std::atomic<bool> draining{false};
+  // A stream that waits for its model gets a comment so often, so that no proxy cuts it; errors of
+  // a shorter wait keep their status.
+  Duration waiting_comment_interval = std::chrono::seconds(5);
   // Everything under /admin, for exchanges of the admin socket; others get not_found.
   std::function<asio::awaitable<void>(http::Exchange&)> admin;
 };

@@ -1,0 +1,296 @@
+#include "gateway/inference.h"
+
+#include <fmt/format.h>
+
+#include <ctime>
+
+#include "gateway/engine_request.h"
+#include "gateway/relay_http.h"
+#include "gateway/relay_python.h"
+#include "gateway/task_chat.h"
+#include "gateway/task_embeddings.h"
+#include "gateway/task_run.h"
+#include "gateway/task_speech.h"
+#include "gateway/task_transcription.h"
+
+namespace omni::gateway {
+namespace {
+
+AnswerIdentity identity_of(const Request& request) {
+  return {request.answer.request_id(), request.model_name, std::time(nullptr)};
+}
+
+bool is_command(const Request& request) { return request.model->engine == EngineKind::command; }
+
+asio::awaitable<Result<void>> serve_on_command(Request& request, EngineRequest engine_request) {
+  HttpBackend backend(std::move(engine_request));
+  auto served = co_await serve(request, backend);
+  co_return served;
+}
+
+asio::awaitable<Result<void>> serve_on_python(Request& request, HandlerRequest handler_request,
+                                              PythonBackend::AdapterFactory make_adapter) {
+  PythonBackend backend(std::move(handler_request), std::move(make_adapter));
+  auto served = co_await serve(request, backend);
+  co_return served;
+}
+
+Result<json::object> parse_parameters(std::string_view body) {
+  json::parse_options options;
+  options.max_depth = kMaxJsonDepth;
+  boost::system::error_code failure;
+  json::value parsed = json::parse(body, failure, {}, options);
+  if (failure) return Error{ErrorCode::invalid_json, failure.message()};
+  return std::move(parsed.get_object());  // The scan has seen that it is an object.
+}
+
+struct HandlerPlan {
+  HandlerRequest request;
+  PythonBackend::AdapterFactory make_adapter;
+};
+
+Result<HandlerPlan> chat_plan(const Request& request, json::object parameters,
+                              const JsonFacts& facts) {
+  ChatShape shape;
+  shape.completion = request.route.api == Api::completions;
+  shape.stream = request.wants_events;
+  shape.include_usage = facts.include_usage;
+  if (shape.completion) {
+    if (request.model->task == Task::chat) {
+      CHECK(completion_as_chat(parameters));
+    } else {
+      TRY(std::string prompt, prompt_of(parameters));
+      parameters["prompt"] = prompt;
+    }
+  }
+  auto make = [identity = identity_of(request), shape] { return chat_adapter(identity, shape); };
+  return HandlerPlan{{std::move(parameters), {}, {}, false, {}}, std::move(make)};
+}
+
+Result<HandlerPlan> embeddings_plan(const Request& request, json::object parameters) {
+  TRY(bool base64, take_encoding_format(parameters));
+  TRY(std::size_t inputs, normalise_embeddings(parameters));
+  auto make = [identity = identity_of(request), inputs, base64] {
+    return embeddings_adapter(identity, inputs, base64);
+  };
+  return HandlerPlan{{std::move(parameters), {}, {}, false, {}}, std::move(make)};
+}
+
+Result<HandlerPlan> speech_plan(Request& request, json::object parameters) {
+  TRY(SpeechOptions options, normalise_speech(parameters));
+  request.wants_events = options.events;
+  auto make = [identity = identity_of(request), options] {
+    return speech_adapter(identity, options);
+  };
+  return HandlerPlan{{std::move(parameters), {}, {}, false, {}}, std::move(make)};
+}
+
+Result<HandlerPlan> json_plan(Request& request, std::string_view body, const JsonFacts& facts) {
+  TRY(json::object parameters, parse_parameters(body));
+  parameters.erase("model");
+  switch (request.route.api) {
+    case Api::embeddings:
+      return embeddings_plan(request, std::move(parameters));
+    case Api::speech:
+      return speech_plan(request, std::move(parameters));
+    default:
+      return chat_plan(request, std::move(parameters), facts);
+  }
+}
+
+Result<void> require_json(const Request& request) {
+  const std::string type = media_type(request.head());
+  if (is_json(type) || type == "text/plain") return {};
+  return Error{ErrorCode::unsupported_media_type,
+               fmt::format("send application/json instead of \"{}\"", type)};
+}
+
+Error model_required(Request& request) {
+  request.answer.blame("model");
+  return {ErrorCode::invalid_request, "`model` is required; GET /v1/models lists the names"};
+}
+
+// ---- /ai/run
+
+bool accepts_events(const http::RequestHead& head) {
+  return head.headers.get("accept").find("text/event-stream") != std::string_view::npos;
+}
+
+Error run_needs_audio(const Request& request) {
+  return {ErrorCode::invalid_request,
+          fmt::format("model \"{}\" does speech-to-text: send the audio as the body with its "
+                      "content type, or a form with a `file`",
+                      request.model->name)};
+}
+
+asio::awaitable<Result<void>> run_json(Request& request) {
+  CO_TRY(std::string body, co_await read_held_body(request));
+  CO_TRY(JsonFacts facts, request.services.json.scan(body));
+  request.wants_events = facts.stream || accepts_events(request.head());
+  Result<void> served;
+  if (is_command(request)) {
+    CO_TRY(EngineRequest wanted, run_json_request(request, std::move(body), facts));
+    served = co_await serve_on_command(request, std::move(wanted));
+  } else {
+    HandlerRequest wanted;
+    CO_TRY(wanted.parameters, parse_parameters(body));
+    if (request.model->task == Task::speech_to_text) co_return run_needs_audio(request);
+    if (request.model->task == Task::embeddings) {
+      CO_TRY([[maybe_unused]] std::size_t inputs, normalise_embeddings(wanted.parameters));
+    }
+    auto make = [events = request.wants_events] { return run_adapter(events); };
+    served = co_await serve_on_python(request, std::move(wanted), std::move(make));
+  }
+  co_return served;
+}
+
+asio::awaitable<Result<void>> run_form(Request& request) {
+  CO_TRY(Form form, co_await read_form(request));
+  const std::string* stream = form.field("stream");
+  request.wants_events = (stream && *stream == "true") || accepts_events(request.head());
+  Result<void> served;
+  if (is_command(request)) {
+    CO_TRY(EngineRequest wanted, run_form_request(request, std::move(form)));
+    served = co_await serve_on_command(request, std::move(wanted));
+  } else {
+    HandlerRequest wanted;
+    for (auto& [name, value] : form.fields) wanted.parameters[name] = value;
+    wanted.files = std::move(form.files);
+    auto make = [events = request.wants_events] { return run_adapter(events); };
+    served = co_await serve_on_python(request, std::move(wanted), std::move(make));
+  }
+  co_return served;
+}
+
+Result<UploadedFile> as_file(const Request& request, std::string name, RawBody body,
+                             std::string content_type) {
+  if (!body.file) {
+    TRY(SpoolFile file, SpoolFile::create(request.services.shared.spool));
+    CHECK(file.append(body.held));
+    body.file = std::make_shared<SpoolFile>(std::move(file));
+  }
+  return UploadedFile{std::move(name), "audio", std::move(content_type), std::move(body.file)};
+}
+
+asio::awaitable<Result<void>> run_raw(Request& request) {
+  CO_TRY(RawBody body, co_await read_raw_body(request));
+  request.wants_events = accepts_events(request.head());
+  std::string type(request.head().headers.get("content-type"));
+  const bool audio = request.model->task == Task::speech_to_text;
+  Result<void> served;
+  if (is_command(request)) {
+    if (!audio) {
+      co_return Error{
+          ErrorCode::unsupported_media_type,
+          fmt::format("model \"{}\" takes a JSON object, not \"{}\"", request.model->name, type)};
+    }
+    Form form;
+    CO_TRY(UploadedFile file, as_file(request, "file", std::move(body), std::move(type)));
+    form.files.push_back(std::move(file));
+    CO_TRY(EngineRequest wanted, run_form_request(request, std::move(form)));
+    served = co_await serve_on_command(request, std::move(wanted));
+  } else {
+    HandlerRequest wanted;
+    if (audio) {
+      CO_TRY(UploadedFile file, as_file(request, "file", std::move(body), std::move(type)));
+      wanted.files.push_back(std::move(file));
+    } else {
+      wanted.raw = true;
+      wanted.content_type = type;
+      wanted.body = std::move(body.held);
+      if (body.file) wanted.files.push_back({"", "", std::move(type), std::move(body.file)});
+    }
+    auto make = [events = request.wants_events] { return run_adapter(events); };
+    served = co_await serve_on_python(request, std::move(wanted), std::move(make));
+  }
+  co_return served;
+}
+
+}  // namespace
+
+asio::awaitable<Result<void>> answer_json_task(Request& request) {
+  CO_CHECK(require_json(request));
+  CO_TRY(std::string body, co_await read_held_body(request));
+  CO_TRY(JsonFacts facts, request.services.json.scan(body));
+  if (!facts.model) co_return model_required(request);
+  CO_CHECK(request.choose_model(*facts.model));
+  request.wants_events =
+      facts.stream && (request.route.api == Api::chat || request.route.api == Api::completions);
+  Result<void> served;
+  if (is_command(request)) {
+    EngineRequest wanted = json_request(request, std::move(body), facts);
+    served = co_await serve_on_command(request, std::move(wanted));
+  } else {
+    CO_TRY(HandlerPlan plan, json_plan(request, body, facts));
+    body = {};
+    served =
+        co_await serve_on_python(request, std::move(plan.request), std::move(plan.make_adapter));
+  }
+  co_return served;
+}
+
+asio::awaitable<Result<void>> answer_transcription(Request& request) {
+  CO_TRY(Form form, co_await read_form(request));
+  const std::string* name = form.field("model");
+  if (!name) co_return model_required(request);
+  CO_CHECK(request.choose_model(*name));
+  if (!form.file("file")) {
+    request.answer.blame("file");
+    co_return Error{ErrorCode::invalid_request, "`file` is required: the audio, as a file part"};
+  }
+  CO_TRY(TranscriptionOptions options, transcription_options(form.fields));
+  request.wants_events = options.stream;
+  Result<void> served;
+  if (is_command(request)) {
+    EngineRequest wanted = form_request(request, std::move(form));
+    served = co_await serve_on_command(request, std::move(wanted));
+  } else {
+    auto make = [identity = identity_of(request), format = options.format,
+                 stream = options.stream] {
+      return transcription_adapter(identity, format, stream);
+    };
+    HandlerRequest wanted;
+    wanted.parameters = std::move(options.parameters);
+    wanted.files = std::move(form.files);
+    served = co_await serve_on_python(request, std::move(wanted), std::move(make));
+  }
+  co_return served;
+}
+
+asio::awaitable<Result<void>> answer_run(Request& request) {
+  CO_CHECK(request.choose_model(request.route.model));
+  const std::string type = media_type(request.head());
+  Result<void> served;
+  if (is_json(type)) {
+    served = co_await run_json(request);
+  } else if (type == "multipart/form-data") {
+    served = co_await run_form(request);
+  } else {
+    served = co_await run_raw(request);
+  }
+  co_return served;
+}
+
+asio::awaitable<Result<void>> answer_upstream(Request& request) {
+  CO_CHECK(request.choose_model(request.route.model));
+  if (!is_command(request)) {
+    co_return Error{ErrorCode::task_mismatch,
+                    fmt::format("model \"{}\" is a Python handler without an HTTP server of its "
+                                "own: call POST /ai/run/{}",
+                                request.model->name, request.model->name)};
+  }
+  EngineRequest wanted = raw_request(request);
+  const std::uint64_t limit = static_cast<std::uint64_t>(request.config().json_body.count());
+  const http::RequestHead& head = request.head();
+  // A small body is held, so that it can be sent again.
+  if (head.chunked || head.content_length.value_or(0) > limit) {
+    wanted.stream_body = true;
+  } else if (head.has_body()) {
+    CO_TRY(std::string body, co_await read_held_body(request));
+    wanted.body = EngineBody(std::move(body));
+  }
+  auto served = co_await serve_on_command(request, std::move(wanted));
+  co_return served;
+}
+
+}  // namespace omni::gateway

@@ -1,0 +1,36 @@
+#include "gateway/task_adapter.h"
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "gateway/json_body.h"
+
+namespace omni::gateway {
+
+const json::object* TaskAdapter::note_usage(const json::object& from) {
+  const json::value* usage = from.if_contains("usage");
+  if (!usage || !usage->is_object()) return nullptr;
+  usage_ = parse_usage(json::serialize(*usage));
+  return &usage->get_object();
+}
+
+Error unfit_answer(std::string_view what) {
+  return {ErrorCode::handler_failed, fmt::format("the handler's answer does not fit: {}", what)};
+}
+
+Result<json::object> object_of(const engine::Item& item) {
+  boost::system::error_code failure;
+  json::parse_options options;
+  options.max_depth = kMaxJsonDepth;
+  json::value parsed = json::parse(item.data, failure, {}, options);
+  if (failure) return unfit_answer("it is not valid JSON");
+  if (!parsed.is_object()) return unfit_answer("a JSON object is needed");
+  return std::move(parsed.get_object());
+}
+
+Result<std::string> text_of(engine::Item item) {
+  if (!is_utf8(item.data)) return unfit_answer("text in UTF-8 is needed");
+  return std::move(item.data);
+}
+
+}  // namespace omni::gateway
