@@ -233,11 +233,12 @@ ValueReader integer_range(std::uint32_t& first, std::uint32_t& last, std::uint32
 }
 
 Result<KeyFile> KeyFile::read(const std::filesystem::path& path, const std::vector<Key>& keys) {
-  TRY(const std::string content, read_file(path, Bytes(1 << 20)));
+  const auto content = read_file(path, Bytes(1 << 20));
+  if (!content.ok()) return bad(content.error().message);
   KeyFile file(path);
   file.learn(keys, false);
   try {
-    file.read_table(toml::parse(content, path.string()), "", "", keys);
+    file.read_table(toml::parse(*content, path.string()), "", "", keys);
     file.require("", "", keys);
   } catch (const toml::parse_error& error) {
     return bad(

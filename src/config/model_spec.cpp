@@ -361,10 +361,9 @@ Result<ModelSpec> load_model_spec(const std::filesystem::path& folder) {
   spec.dir = dir;
   const std::filesystem::path path = dir / "model.toml";
   struct stat info = {};
+  TRY(KeyFile file, KeyFile::read(path, keys_of(draft)));
   if (::stat(path.c_str(), &info) != 0) return errno_error("cannot open " + path.string());
   spec.created = info.st_mtim.tv_sec;
-
-  TRY(KeyFile file, KeyFile::read(path, keys_of(draft)));
   // Without a kind the rest would be guesses.
   CHECK(draft.kind == Draft::Kind::unset ? file.result() : Result<void>());
   SpecCheck(file, draft).run();
