@@ -28,10 +28,11 @@ class TemporaryFolder {
 
   const std::filesystem::path& path() const { return path_; }
 
-  std::filesystem::path write(const std::filesystem::path& name, std::string_view content) const {
+  std::filesystem::path write(const std::filesystem::path& name, std::string_view content,
+                              int mode = 0644) const {
     const std::filesystem::path file = path_ / name;
     std::filesystem::create_directories(file.parent_path());
-    auto written = write_file_atomic(file, content);
+    auto written = write_file_atomic(file, content, mode);
     EXPECT_TRUE(written.ok()) << written.error().message;
     return file;
   }

@@ -11,26 +11,17 @@
 #include <string_view>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/clock.h"
 #include "base/result.h"
 #include "config/model_spec.h"
+#include "config/readers.h"
 
 namespace toml {
 inline namespace v3 {
-class node;
 class table;
 }  // namespace v3
 }  // namespace toml
 
 namespace omni {
-
-// How one value is read: what the reader takes, in words, and the function that stores it or says
-// what is wrong with it.
-struct ValueReader {
-  std::string type;
-  std::function<Result<void>(const toml::node&)> read;
-};
 
 struct Key;
 
@@ -44,33 +35,9 @@ struct Key {
   std::string path;      // "scaling.stop_after"
   std::string fallback;  // as written in TOML: "\"1h\""; "required"; or words in parentheses
   std::string meaning;
-  ValueReader value;
+  ValueReader value;                 // empty read: an array of tables
   std::function<Element()> element;  // for an array of tables: starts one more
 };
-
-// Readers store into the variable they are given. Ranges are inclusive.
-ValueReader flag(bool& into);
-ValueReader count(std::uint32_t& into, std::uint32_t min, std::uint32_t max);
-ValueReader number(double& into, double min, double max);
-ValueReader duration(Duration& into, Duration min, Duration max);
-ValueReader bytes(std::function<void(Bytes)> store, Bytes min);
-ValueReader bytes(Bytes& into, Bytes min);
-// `check` says what is wrong with the text, or nothing.
-using TextCheck = std::function<std::string(std::string_view)>;
-ValueReader text(std::string& into, TextCheck check, std::string type = "string");
-ValueReader texts(std::vector<std::string>& into, TextCheck check,
-                  std::string type = "array of strings");
-ValueReader text_map(std::map<std::string, std::string>& into, TextCheck check_name);
-// One of `names`; `store` gets its index.
-ValueReader choice(std::vector<std::string_view> names, std::function<void(std::size_t)> store);
-// The row of an array of tables; Key::element reads it.
-ValueReader tables();
-// Two integers, the first not above the second.
-ValueReader integer_range(std::uint32_t& first, std::uint32_t& last, std::uint32_t min,
-                          std::uint32_t max);
-
-TextCheck any_text();
-TextCheck non_empty();
 
 // A file that has been read: where each key stood, and what is wrong so far.
 class KeyFile {

@@ -153,7 +153,7 @@ asio::awaitable<Result<std::string>> describe_python() {
   if (!ran.ok() || !ran->success()) {
     const std::string why = ran.ok() ? to_string(*ran) : ran.error().message;
     co_return Error{ErrorCode::provision_failed,
-                    fmt::format("{} does not run ({}): install Python 3.9 or later, on Debian "
+                    fmt::format("{} does not run ({}): install it, on Debian with "
                                 "`apt install python3`",
                                 kPython, why)};
   }

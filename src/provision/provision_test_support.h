@@ -1,11 +1,8 @@
-// A temporary folder, a loop to run coroutines on, and a fake uv.
+// A loop to run coroutines on.
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 
-#include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -13,43 +10,13 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <sstream>
 #include <string>
 
-#include "base/files.h"
 #include "base/result.h"
 #include "base/task_group.h"
+#include "config/config_test_support.h"
 
 namespace omni {
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = std::filesystem::temp_directory_path() / "omni-test-XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-
-  std::filesystem::path write(const std::filesystem::path& name, std::string_view content,
-                              int mode = 0644) const {
-    const std::filesystem::path file = path_ / name;
-    std::filesystem::create_directories(file.parent_path());
-    auto written = write_file_atomic(file, content, mode);
-    EXPECT_TRUE(written.ok()) << written.error().message;
-    return file;
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 // Runs the loop until the coroutine has ended; fails the test if that takes a minute.
 class LoopTest : public ::testing::Test {

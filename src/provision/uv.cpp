@@ -12,6 +12,7 @@ namespace {
 
 constexpr Duration kLongestRun = std::chrono::hours(1);  // gigabytes over a slow line
 constexpr std::size_t kErrorLines = 20;
+constexpr const char* kSystemCertificates = "/etc/ssl/certs/ca-certificates.crt";  // Debian's
 constexpr const char* kPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 bool is_program(const std::filesystem::path& path) {
@@ -57,12 +58,13 @@ std::vector<std::string> Uv::environment_for_uv(const Variables& environment,
                                                 const std::filesystem::path& state) {
   Variables result{{"PATH", kPath}, {"LANG", "C.UTF-8"}, {"HOME", state.string()}};
   for (const auto& [name, value] : environment) {
-    static constexpr std::array<std::string_view, 14> kPassed{
-        "HOME",       "TMPDIR",     "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "NETRC",
-        "HTTP_PROXY", "http_proxy", "HTTPS_PROXY",    "https_proxy",     "ALL_PROXY",
-        "all_proxy",  "NO_PROXY",   "no_proxy",       "SSL_CERT_FILE"};
+    static constexpr std::array<std::string_view, 16> kPassed{
+        "HOME",        "TMPDIR",        "XDG_CACHE_HOME", "XDG_CONFIG_HOME",
+        "NETRC",       "HTTP_PROXY",    "http_proxy",     "HTTPS_PROXY",
+        "https_proxy", "ALL_PROXY",     "all_proxy",      "NO_PROXY",
+        "no_proxy",    "SSL_CERT_FILE", "SSL_CERT_DIR",   "SSL_CLIENT_CERT"};
     const bool passed = std::find(kPassed.begin(), kPassed.end(), name) != kPassed.end();
-    if (passed || name == "SSL_CERT_DIR" || name == "SSL_CLIENT_CERT" || name.starts_with("UV_")) {
+    if (passed || name.starts_with("UV_")) {
       result[name] = value;
     }
   }
@@ -83,6 +85,12 @@ std::vector<std::string> Uv::environment_for_uv(const Variables& environment,
     const bool already = std::any_of(row.also_set_by.begin(), row.also_set_by.end(),
                                      [&](const char* name) { return environment.contains(name); });
     if (!value.empty() && !already) result[row.uv] = value;
+  }
+  // The system's certificates, where its administrator adds a company's own: by itself uv knows
+  // only those it was built with.
+  if (!result.contains("SSL_CERT_FILE") && !result.contains("SSL_CERT_DIR") &&
+      ::access(kSystemCertificates, R_OK) == 0) {
+    result["SSL_CERT_FILE"] = kSystemCertificates;
   }
   // An interpreter of uv's own would lie where instances cannot read it.
   result["UV_PYTHON_DOWNLOADS"] = "never";
