@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <boost/asio/bind_cancellation_slot.hpp>
@@ -15,8 +16,7 @@ namespace {
 // A body rest up to this is read and dropped to keep the connection; a larger one costs more than a
 // new connection.
 constexpr std::uint64_t kSkippedBody = 64 * 1024;
-// How long an answer that the client may not have read yet is protected from the reset that an
-// unread request would cause.
+// A client that is told to stop has this long to read it and close.
 constexpr Duration kLinger = std::chrono::seconds(2);
 
 void log_unless_cancelled(std::exception_ptr failure) {
@@ -156,6 +156,8 @@ asio::awaitable<void> Connection::refuse(Error error) {
   request_ = {};
   request_.keep_alive = false;
   begin_exchange();
+  // Where the next message would begin is unknown: the rest of the connection is unread body.
+  body_.reset_until_close();
   co_await respond_with_error(std::move(error));
   co_await close_gently();
 }
@@ -426,6 +428,11 @@ asio::awaitable<Result<Exchange::Upgraded>> Connection::upgrade(ResponseHead hea
 
 asio::awaitable<void> Connection::close_gently() {
   if (broken_ || !stream_.is_open()) co_return;
+  // Closing a socket with unread bytes resets it, and a reset can take back the answer that the
+  // client has not read yet. So what still comes is dropped for a while.
+  int unread = 0;
+  ::ioctl(stream_.fd(), FIONREAD, &unread);
+  if (body_.done() && stream_.input().empty() && unread == 0) co_return;
   stream_.shutdown_write();
   const TimePoint deadline = Clock::now() + kLinger;
   for (;;) {

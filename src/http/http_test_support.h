@@ -6,7 +6,6 @@
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/read.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
@@ -108,6 +107,17 @@ class RawClient {
       answer.headers[name] = std::string(field.value());
     }
     co_return answer;
+  }
+  // What comes up to the mark, which is part of it.
+  asio::awaitable<std::string> read_until(std::string mark) {
+    std::string bytes;
+    while (!bytes.ends_with(mark)) {
+      char byte = 0;
+      const auto [status, count] = co_await socket_.async_read_some(asio::buffer(&byte, 1), kTuple);
+      if (status) break;
+      bytes += byte;
+    }
+    co_return bytes;
   }
   // What comes until the server closes.
   asio::awaitable<std::string> read_to_end() {
