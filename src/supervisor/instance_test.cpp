@@ -89,6 +89,32 @@ TEST_P(InstanceLife, SocketPathThatIsTooLongIsRefused) {
   EXPECT_EQ(started.error().code, ErrorCode::invalid_config);
 }
 
+TEST_P(InstanceLife, ManyStartAndStopAtOnce) {
+  constexpr int kCount = 16;
+  std::vector<std::shared_ptr<Instance>> running;
+  const auto keep = [&](std::exception_ptr, std::optional<std::shared_ptr<Instance>> instance) {
+    running.push_back(instance.value_or(nullptr));
+  };
+  const auto start =
+      [&](LaunchPlan plan) -> asio::awaitable<std::optional<std::shared_ptr<Instance>>> {
+    auto started =
+        co_await Instance::start(host.loop, host.workers, *host.spawner, std::move(plan));
+    if (!started.ok()) co_return std::nullopt;
+    co_return *started;
+  };
+  for (int i = 0; i < kCount; ++i) {
+    asio::co_spawn(host.loop, start(host.shell("exec sleep 600")), keep);
+  }
+  ASSERT_TRUE(host.run_until([&] { return running.size() == kCount; }));
+  int stopped = 0;
+  const auto count = [&](std::exception_ptr, ExitReport report) { stopped += report.gone; };
+  for (const auto& instance : running) {
+    ASSERT_NE(instance, nullptr);
+    asio::co_spawn(host.loop, instance->stop(), count);
+  }
+  EXPECT_TRUE(host.run_until([&] { return stopped == kCount; }));
+}
+
 // ---- Stop
 
 TEST_P(InstanceLife, StopsAtTermAtOnce) {
@@ -169,6 +195,14 @@ TEST_P(InstanceLife, StopGoesOnWhenItsCallerIsCancelled) {
   cancel.emit(asio::cancellation_type::terminal);
   EXPECT_TRUE(host.run_until([&] { return returned; }));
   for (const Fd& process : tree) EXPECT_TRUE(has_ended(process));
+}
+
+TEST_P(InstanceLife, TermToTheShimReachesTheModel) {
+  auto instance = host.start(
+      host.shell("trap 'echo got it; exit 6' TERM; echo up; while :; do sleep 0.01; done"));
+  ASSERT_TRUE(host.log_has(instance->plan(), "up"));
+  ::kill(host.shim_of(instance), SIGTERM);
+  EXPECT_EQ(host.wait_exit(instance).description, "exit code 6");
 }
 
 // ---- Loss of a link in the chain daemon, spawner, shim, model
@@ -290,6 +324,13 @@ TEST_P(InstanceLife, FloodDoesNotDelayAStop) {
   ASSERT_TRUE(
       host.run_until([&] { return fs::exists(instance->plan().log_file.string() + ".1"); }));
   EXPECT_EQ(host.stop(instance).description, "exit code 0");
+}
+
+TEST_P(InstanceLife, FullDiskDoesNotStopTheModel) {
+  LaunchPlan plan = host.shell("head -c 3000000 /dev/zero; exit 8");
+  plan.log_file = "/dev/full";
+  auto instance = host.start(std::move(plan));
+  EXPECT_EQ(host.wait_exit(instance).description, "exit code 8");
 }
 
 TEST_P(InstanceLife, LinesOfAnEarlierInstanceAreNotQuoted) {

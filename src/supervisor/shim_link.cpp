@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <csignal>
 #include <cstring>
@@ -22,8 +23,8 @@ using protocol::ShimCommandKind;
 using protocol::ShimReport;
 using protocol::ShimReportKind;
 
-// After the socket's end the shim is a moment from being a zombie.
-constexpr Duration kShimEndPoll = std::chrono::milliseconds(2);
+// Between two looks at a shim whose socket has ended: most are gone at the first.
+constexpr Duration kMaxEndPoll = std::chrono::milliseconds(100);
 
 // The pid behind a pidfd as this process sees it, 0 when it has ended.
 pid_t pid_of(const Fd& handle) {
@@ -46,9 +47,10 @@ boost::asio::awaitable<void> ShimLink::run() {
     co_await control_.async_wait(boost::asio::posix::stream_descriptor::wait_read, token);
   }
   if (!control_.is_open()) co_return;
-  while (!shim_has_ended()) {
-    const TimePoint next = Clock::now() + kShimEndPoll;
+  for (Duration pause = std::chrono::milliseconds(1); !shim_has_ended();) {
+    const TimePoint next = Clock::now() + pause;
     co_await events.wait(next);
+    pause = std::min(2 * pause, kMaxEndPoll);
   }
   gone = true;
   events.notify();
