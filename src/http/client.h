@@ -1,5 +1,10 @@
 // The HTTP/1.1 client of one I/O thread: pooled keep-alive connections per endpoint, streaming both
-// ways.
+// ways. The strict head check of the server side holds for answers too.
+//
+// Errors of all calls: daemon_unreachable (no connection: nobody listens, or not within
+// connect_timeout), instance_crashed (the connection was lost), engine_timeout (read_timeout),
+// engine_protocol (the answer is not strict HTTP/1.1), cancelled (by cancel()). They name the
+// endpoint; who knows the model adds its name.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -41,14 +46,21 @@ class Call {
   virtual Progress progress() const = 0;
   // Sends head and body in one gathered write. `head` is complete raw bytes ("POST ... \r\n\r\n"),
   // see encode_head(). A pooled connection that turns out stale before any byte of the answer is
-  // replaced once, silently.
+  // replaced once, silently (in read_head() only while head and body are at most 256 KiB and
+  // nothing followed by send_more(): they are copied for it). Head and body need to live until it
+  // returns.
   virtual asio::awaitable<Result<void>> send(std::string_view head, std::string_view body) = 0;
-  // For a body that streams: after send(head, first part).
+  // For a body that streams: after send(head, first part). Bytes go out as they are: with
+  // Transfer-Encoding: chunked the caller frames them, see encode_chunk(). When sending fails after
+  // the peer has answered early (a 413), read_head() still gives that answer.
   virtual asio::awaitable<Result<void>> send_more(std::string_view data) = 0;
+  // Interim answers (1xx but 101) are skipped. The headers are all that came, those of framing
+  // included.
   virtual asio::awaitable<Result<ResponseHead>> read_head() = 0;
   // Next decoded body bytes, valid until the next call; empty at the end.
   virtual asio::awaitable<Result<std::string_view>> read_some() = 0;
   // Ends every pending operation with `cancelled`, from the same thread; the connection is closed.
+  // (A Call is destroyed only when no operation is pending: cancel first, then let it return.)
   virtual void cancel() = 0;
   // After read_head() gave 101: the raw socket and what was read too far.
   virtual std::pair<int, std::string> release_socket() = 0;
@@ -56,7 +68,7 @@ class Call {
 
 struct ClientOptions {
   Duration connect_timeout = std::chrono::seconds(5);
-  std::size_t idle_per_endpoint = 256;
+  std::size_t idle_per_endpoint = 256;  // 0: no connection is kept
   Duration idle_timeout = std::chrono::seconds(55);
 };
 
@@ -69,7 +81,8 @@ class Client {
   // so long, engine_timeout.
   std::unique_ptr<Call> call(const Endpoint& endpoint, Duration read_timeout);
 
-  // The simple form: a whole request and its whole answer.
+  // The simple form: a whole request and its whole answer. Host and Content-Length are added when
+  // `headers` lacks them; `timeout` is for all of it.
   asio::awaitable<Result<Response>> request(const Endpoint& endpoint, std::string_view method,
                                             std::string_view target, Headers headers,
                                             std::string_view body, Duration timeout,
@@ -83,7 +96,10 @@ class Client {
 };
 
 // Request line, headers and the blank line. Adds nothing: Host, Content-Length and Connection are
-// the caller's.
+// the caller's. Bytes that would break out of their place are replaced (in the target by %XX, in
+// headers by a space), so that no input can add a header or a request.
 std::string encode_head(std::string_view method, std::string_view target, const Headers& headers);
+// One chunk of a chunked body; the last one for empty data.
+std::string encode_chunk(std::string_view data);
 
 }  // namespace omni::http

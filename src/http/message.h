@@ -28,12 +28,19 @@ class Headers {
   // Whether a comma-separated list field holds this token, case-insensitively.
   bool has_token(std::string_view name, std::string_view token) const;
   const std::vector<Header>& fields() const { return fields_; }
+  // Keeps the memory: a connection parses every head into the same object.
+  void clear() { fields_.clear(); }
+  void reserve(std::size_t count) { fields_.reserve(count); }
 
  private:
   std::vector<Header> fields_;
 };
 
 bool iequals(std::string_view a, std::string_view b);
+// Whether this may stand on a header line: the name is a token, the value has no control character
+// but tab. What fails here could smuggle a second header or message.
+bool is_field_name(std::string_view name);
+bool is_field_value(std::string_view value);
 
 struct RequestHead {
   std::string method;  // "GET"

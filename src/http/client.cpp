@@ -1,0 +1,104 @@
+#include "http/client.h"
+
+#include <fmt/format.h>
+
+#include "http/characters.h"
+#include "http/client_call.h"
+#include "http/response_writer.h"
+
+namespace omni::http {
+namespace {
+
+void append_value(std::string_view value, std::string& out) {
+  for (char c : value) out += is_value_char(c) ? c : ' ';
+}
+
+void append_target(std::string_view target, std::string& out) {
+  for (char c : target) {
+    if (is_target_char(c)) {
+      out += c;
+    } else {
+      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    }
+  }
+}
+
+std::string host_of(const Endpoint& endpoint) {
+  return endpoint.kind == Endpoint::Kind::tcp ? to_string(endpoint) : "localhost";
+}
+
+bool takes_body(std::string_view method) {
+  return method == "POST" || method == "PUT" || method == "PATCH";
+}
+
+}  // namespace
+
+struct Client::Impl : ClientContext {
+  using ClientContext::ClientContext;
+};
+
+Client::Client(asio::io_context& loop, ClientOptions options)
+    : impl_(std::make_shared<Impl>(loop, options)) {}
+
+Client::~Client() = default;
+
+std::unique_ptr<Call> Client::call(const Endpoint& endpoint, Duration read_timeout) {
+  return std::make_unique<ClientCall>(impl_, endpoint, read_timeout);
+}
+
+asio::awaitable<Result<Response>> Client::request(const Endpoint& endpoint, std::string_view method,
+                                                  std::string_view target, Headers headers,
+                                                  std::string_view body, Duration timeout,
+                                                  Bytes limit) {
+  if (!headers.has("host")) headers.add("Host", host_of(endpoint));
+  if (!headers.has("content-length") && (!body.empty() || takes_body(method))) {
+    headers.add("Content-Length", std::to_string(body.size()));
+  }
+  const std::string head = encode_head(method, target, headers);
+  ClientCall call(impl_, endpoint, timeout, Clock::now() + timeout);
+  CO_CHECK(co_await call.send(head, body));
+  CO_TRY(ResponseHead answer, co_await call.read_head());
+  Response response{.status = answer.status, .headers = std::move(answer.headers)};
+  for (;;) {
+    CO_TRY(const std::string_view piece, co_await call.read_some());
+    if (piece.empty()) co_return response;
+    if (response.body.size() + piece.size() > static_cast<std::size_t>(limit.count())) {
+      co_return Error{ErrorCode::body_too_large,
+                      fmt::format("the answer of {} to {} {} is larger than {}",
+                                  to_string(endpoint), method, target, to_string(limit))};
+    }
+    response.body += piece;
+  }
+}
+
+void Client::close_idle(const Endpoint& endpoint) { impl_->pool.close(endpoint); }
+
+std::string encode_head(std::string_view method, std::string_view target, const Headers& headers) {
+  std::string head;
+  head.reserve(512);
+  for (char c : method) {
+    if (is_token_char(c)) head += c;
+  }
+  head += ' ';
+  append_target(target, head);
+  head += " HTTP/1.1\r\n";
+  for (const Header& field : headers.fields()) {
+    for (char c : field.name) head += is_token_char(c) ? c : '-';
+    head += ": ";
+    append_value(field.value, head);
+    head += "\r\n";
+  }
+  head += "\r\n";
+  return head;
+}
+
+std::string encode_chunk(std::string_view data) {
+  std::string chunk;
+  chunk.reserve(data.size() + 20);
+  append_chunk_size(data.size(), chunk);
+  chunk += data;
+  chunk += "\r\n";
+  return chunk;
+}
+
+}  // namespace omni::http

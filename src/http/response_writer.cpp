@@ -1,0 +1,104 @@
+#include "http/response_writer.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+namespace omni::http {
+namespace {
+
+enum class Field { plain, framing, date };
+
+Field classify(std::string_view name) {
+  switch (name.size()) {
+    case 4:
+      return iequals(name, "date") ? Field::date : Field::plain;
+    case 10:
+      return iequals(name, "connection") || iequals(name, "keep-alive") ? Field::framing
+                                                                        : Field::plain;
+    case 14:
+      return iequals(name, "content-length") ? Field::framing : Field::plain;
+    case 17:
+      return iequals(name, "transfer-encoding") ? Field::framing : Field::plain;
+    default:
+      return Field::plain;
+  }
+}
+
+void append_framing(const ResponseFraming& framing, std::string& out) {
+  if (framing.content_length) {
+    out += "Content-Length: ";
+    append_decimal(*framing.content_length, out);
+    out += "\r\n";
+  }
+  if (framing.chunked) out += "Transfer-Encoding: chunked\r\n";
+  if (framing.upgrade) {
+    out += "Connection: Upgrade\r\n";
+  } else if (!framing.keep_alive) {
+    out += "Connection: close\r\n";
+  } else if (framing.to_http_1_0) {
+    out += "Connection: keep-alive\r\n";
+  }
+}
+
+}  // namespace
+
+std::string_view DateLine::now() {
+  const std::time_t second = std::time(nullptr);
+  if (second == second_) return line_;
+  static constexpr const char* kDays[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+  static constexpr const char* kMonths[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                            "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  std::tm utc{};
+  ::gmtime_r(&second, &utc);
+  second_ = second;
+  line_ = fmt::format("Date: {}, {:02} {} {} {:02}:{:02}:{:02} GMT\r\n", kDays[utc.tm_wday],
+                      utc.tm_mday, kMonths[utc.tm_mon], utc.tm_year + 1900, utc.tm_hour, utc.tm_min,
+                      utc.tm_sec);
+  return line_;
+}
+
+Result<void> append_response_head(const ResponseHead& head, const ResponseFraming& framing,
+                                  DateLine& date, std::string& out) {
+  const std::size_t start = out.size();
+  out += "HTTP/1.1 ";
+  append_decimal(static_cast<std::uint64_t>(head.status), out);
+  out += ' ';
+  out += reason_phrase(head.status);
+  out += "\r\n";
+  bool has_date = false;
+  for (const Header& field : head.headers.fields()) {
+    if (!is_field_name(field.name) || !is_field_value(field.value)) {
+      out.resize(start);
+      return Error{ErrorCode::internal,
+                   fmt::format("response header {:?} has a character that would break the head",
+                               field.name)};
+    }
+    const Field kind = classify(field.name);
+    if (kind == Field::framing) continue;
+    if (kind == Field::date) has_date = true;
+    out += field.name;
+    out += ": ";
+    out += field.value;
+    out += "\r\n";
+  }
+  if (!has_date) out += date.now();
+  append_framing(framing, out);
+  out += "\r\n";
+  return {};
+}
+
+void append_decimal(std::uint64_t number, std::string& out) {
+  char digits[20];
+  const auto end = std::to_chars(digits, digits + sizeof(digits), number).ptr;
+  out.append(digits, end);
+}
+
+void append_chunk_size(std::size_t size, std::string& out) {
+  char digits[16];
+  const auto end = std::to_chars(digits, digits + sizeof(digits), size, 16).ptr;
+  out.append(digits, end);
+  out += "\r\n";
+}
+
+}  // namespace omni::http
