@@ -18,6 +18,8 @@
 
 namespace omni::cli {
 
+namespace asio = boost::asio;
+
 // A folder of one test.
 class TestFolder {
  public:
