@@ -52,6 +52,8 @@ int exit_code_of(Console& console, const Result<void>& result) {
 }  // namespace
 
 int run(int argc, const char* const* argv, const ServeFn& serve, Streams streams) {
+  // A reader that leaves is an error of write(), also for sockets. `serve` takes it back.
+  std::signal(SIGPIPE, SIG_IGN);
   Console console(streams);
   Program program{.console = console, .serve = serve};
   CLI::App app("Runs many AI models behind one OpenAI-compatible port.", "omni");

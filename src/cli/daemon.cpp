@@ -110,9 +110,12 @@ asio::awaitable<Result<Answer>> Daemon::open(Request request) {
   const std::string head = http::encode_head(request.method, request.target, request.headers);
   std::unique_ptr<http::Call> call = client_.call(endpoint, request.read_timeout);
   Result<void> sent = co_await call->send(head, request.body);
-  if (!sent.ok()) co_return lost(socket_, sent.error());
+  if (!sent.ok() && call->progress() == http::Progress::nothing_sent) {
+    co_return lost(socket_, sent.error());
+  }
+  // Also when sending broke off: a daemon that refuses a large body answers before its end.
   Result<http::ResponseHead> received = co_await call->read_head();
-  if (!received.ok()) co_return lost(socket_, received.error());
+  if (!received.ok()) co_return lost(socket_, sent.ok() ? received.error() : sent.error());
   const int status = received->status;
   Answer answer(std::move(call), *std::move(received), socket_);
   if (status < 400) co_return Result<Answer>(std::move(answer));

@@ -50,7 +50,7 @@ std::string random_boundary() {
   return fmt::format("omni-{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
-std::string quoted(std::string_view text) {
+std::string escape_quotes(std::string_view text) {
   std::string escaped;
   for (const char c : text) {
     if (c == '"') {
@@ -70,12 +70,12 @@ Request multipart_request(std::string target, const std::vector<Parameter>& fiel
   request.headers.set("Content-Type", "multipart/form-data; boundary=" + boundary);
   for (const Parameter& field : fields) {
     request.body += fmt::format("--{}\r\nContent-Disposition: form-data; name=\"{}\"\r\n\r\n{}\r\n",
-                                boundary, quoted(field.name), field.text);
+                                boundary, escape_quotes(field.name), field.text);
   }
   request.body += fmt::format(
       "--{}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{}\"\r\n"
       "Content-Type: {}\r\n\r\n",
-      boundary, quoted(input.filename), media_type_of(input.filename));
+      boundary, escape_quotes(input.filename), media_type_of(input.filename));
   request.body += input.content;
   request.body += fmt::format("\r\n--{}--\r\n", boundary);
   return request;

@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <csignal>
 
 #include "base/log.h"
 #include "cli/program.h"
@@ -21,6 +22,7 @@ Result<void> serve(Program& program, const Flags& flags) {
       named ? std::filesystem::absolute(flags.config) : options.paths.config / "omni.toml";
   TRY(options.config, load_node_config(options.config_file, named));
   TRY(options.models, load_model_folders(options.config.models));
+  std::signal(SIGPIPE, SIG_DFL);  // the daemon's signals are its own matter
   return program.serve(std::move(options));
 }
 
