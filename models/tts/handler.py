@@ -20,8 +20,8 @@ def load(context):
 
 def handle_request(request, context):
     text, speed = request["input"], request.get("speed", 1.0)
-    if len(text) > MAX_CHARACTERS:
-        raise InvalidRequest(f"{len(text)} characters, at most {MAX_CHARACTERS}", param="input")
+    if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
+        raise InvalidRequest(f"input must be text of at most {MAX_CHARACTERS} characters", "input")
     if request.get("voice", VOICE) != VOICE:
         raise InvalidRequest(f'unknown voice, the one there is: "{VOICE}"', param="voice")
     if isinstance(speed, bool) or not isinstance(speed, (int, float)) or not 0.25 <= speed <= 4:
