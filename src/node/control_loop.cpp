@@ -96,8 +96,8 @@ void ControlLoop::on(Admit& message) {
     begin_provisioning(found->second);
   }
   if (model.phase == Model::Phase::failed) {
-    const auto code = model.spec_ok ? ErrorCode::provision_failed : ErrorCode::invalid_config;
-    links_.refuse(message.thread, Refuse{message.ticket, Error{code, model.error}, 0});
+    Error error{ErrorCode::provision_failed, model.error};
+    links_.refuse(message.thread, Refuse{message.ticket, std::move(error), 0});
     return;
   }
   if (model.phase == Model::Phase::provisioning) {
@@ -545,6 +545,7 @@ std::shared_ptr<const ModelRoute> ControlLoop::make_route(const Model& model) co
   route->task = model.spec.task;
   route->engine = model.spec.python ? EngineKind::python : EngineKind::command;
   if (model.spec.command) route->served_name = model.spec.command->served_name;
+  if (!model.spec_ok) route->unusable = Error{ErrorCode::invalid_config, model.error};
   route->created = model.spec.created;
   route->state = state_of(model);
   route->request_timeout = options_.config.request_timeout;
