@@ -174,6 +174,7 @@ asio::awaitable<void> ControlLoop::examine(std::shared_ptr<Live> live) {
   if (dead || live->closing || live->stopping) co_return;
   spdlog::warn("model {}: instance {} broke a connection and lives on", live->model->spec.name,
                live->id.value);
+  live->slot->suspect.store(false);
   open(*live);
   apply(scheduler_.on_freed(live->id, Clock::now()));
   sync_waiters(live->model->id);
@@ -387,7 +388,7 @@ void ControlLoop::died(std::shared_ptr<Live> live, const ExitReport& report) {
   } else {
     // A death under requests is theirs to answer for (two such deaths poison a request); one
     // without is the model's.
-    const bool under_requests = live->slot->word.in_flight() > 0;
+    const bool under_requests = live->slot->word.in_flight() > 0 || live->slot->suspect.load();
     Error error{ErrorCode::instance_crashed,
                 fmt::format("model \"{}\" died: {}", model.spec.name, report.description)};
     for (const std::string& line : report.last_log_lines) error.message += "\n  " + line;

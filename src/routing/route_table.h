@@ -31,6 +31,8 @@ struct InstanceSlot {
   Endpoint endpoint;
   std::uint32_t capacity = 1;  // leases at once
   LeaseWord word;
+  // A request's connection to it broke. Set before that request's lease is released.
+  std::atomic<bool> suspect{false};
   std::atomic<std::uint64_t> served{0};
   std::atomic<Clock::rep> last_release{0};  // TimePoint ticks
 };
