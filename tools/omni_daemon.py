@@ -121,8 +121,9 @@ class Daemon:
             self.check_alive()
             for event in self._events(last_id):
                 last_id = event["id"]
-                if event["type"] == "provision":
-                    show(f"{event['model']}: {event['line']}")
+                # The line names the model; uv's list of packages ("  + numpy") would hide the rest.
+                if event["type"] == "provision" and ":  + " not in event["line"]:
+                    show(event["line"])
             models = [model for model in self.models().values() if model["name"] in names]
             if failed := [model for model in models if model["state"] == "failed"]:
                 reasons = [f"{model['name']}: {model['last_error']}" for model in failed]
