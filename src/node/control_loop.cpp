@@ -579,17 +579,19 @@ void ControlLoop::publish() {
 asio::awaitable<void> ControlLoop::tick() {
   asio::steady_timer timer(loop_);
   for (;;) {
-    tick_once(Clock::now());
+    tick_once();
     timer.expires_after(kTick);
     co_await timer.async_wait(asio::use_awaitable);
   }
 }
 
-void ControlLoop::tick_once(TimePoint now) {
+// Each event has its own time: what is applied in between reads the clock too, and events come in
+// order.
+void ControlLoop::tick_once() {
   on_tick_();
-  report_activity(now);
-  apply(scheduler_.on_tick(now));
-  expire_held(now);
+  report_activity();
+  apply(scheduler_.on_tick(Clock::now()));
+  expire_held(Clock::now());
   if (++ticks_ % kTicksPerMeasure == 0) {
     for (auto& [id, live] : live_) {
       if (live->state == InstanceState::resident) tasks_.spawn(measure(live));
@@ -599,7 +601,8 @@ void ControlLoop::tick_once(TimePoint now) {
 }
 
 // The fast path's leases, of instances where something changed.
-void ControlLoop::report_activity(TimePoint now) {
+void ControlLoop::report_activity() {
+  const TimePoint now = Clock::now();
   // Applying an action may add or remove instances: the walk is over a copy.
   struct Change {
     InstanceId instance;
@@ -625,7 +628,7 @@ void ControlLoop::report_activity(TimePoint now) {
     apply(scheduler_.on_activity(change.instance, change.in_flight, change.served, change.last_used,
                                  now));
   }
-  for (InstanceId id : overdue) apply(scheduler_.on_drained(id, now));
+  for (InstanceId id : overdue) apply(scheduler_.on_drained(id, Clock::now()));
 }
 
 void ControlLoop::expire_held(TimePoint now) {
