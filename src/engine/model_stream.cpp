@@ -1,5 +1,6 @@
 #include "engine/model_stream.h"
 
+#include <fmt/format.h>
 #include <simdjson.h>
 
 #include <algorithm>
