@@ -22,7 +22,7 @@ constexpr AddCommand kCommands[] = {
 
 void describe(CLI::App& app, Program& program) {
   app.require_subcommand(1);
-  app.set_version_flag("--version", "omni " OMNI_VERSION);
+  app.set_version_flag("--version", "omni " OMNI_VERSION, "Print the version and exit");
   app.set_help_flag("-h,--help", "Show this help");
   add_place_flags(app, program);  // also before the command
   for (const AddCommand add : kCommands) add(app, program);

@@ -240,7 +240,7 @@ TEST_F(Commands, RunStreamsAChat) {
   start_daemon();
   const Outcome outcome = omni({"run", "qwen", "hi", "-s", "be brief", "--set", "top_p=1"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_EQ(outcome.out, "Hello");
+  EXPECT_EQ(outcome.out, "Hello\n");
   EXPECT_EQ(daemon_.received().at(0).body,
             R"({"model":"qwen","messages":[{"role":"system","content":"be brief"},)"
             R"({"role":"user","content":"hi"}],"stream":true,"top_p":1})");
@@ -250,11 +250,12 @@ TEST_F(Commands, RunReadsItsPromptFromInputOrFile) {
   daemon_.replies["/v1/embeddings"] = {.body = R"({"data":[{"embedding":[0.5,-1]}],"usage":{}})"};
   std::ofstream(folder_.path() / "prompt.txt") << "from file";
   start_daemon();
-  EXPECT_EQ(omni({"run", "minilm"}, "piped").out, "[5E-1,-1]\n");
+  EXPECT_EQ(omni({"run", "minilm"}, "piped").out, "[0.5,-1]\n");
   EXPECT_EQ(omni({"run", "minilm", "-"}, "dash").exit_code, 0);
   EXPECT_EQ(omni({"run", "minilm", "--file", folder_.path() / "prompt.txt"}).exit_code, 0);
   EXPECT_EQ(omni({"run", "minilm", "words", "--json"}).out,
-            R"({"data":[{"embedding":[0.5,-1]}],"usage":{}})");
+            R"({"data":[{"embedding":[0.5,-1]}],"usage":{}})"
+            "\n");
   std::vector<std::string> inputs;
   for (const FakeDaemon::Received& received : daemon_.received()) inputs.push_back(received.body);
   EXPECT_THAT(inputs, testing::ElementsAre(HasSubstr("piped"), HasSubstr("dash"),
@@ -267,7 +268,7 @@ TEST_F(Commands, RunSendsAFileToSpeechToText) {
   std::ofstream(audio) << "RIFF";
   start_daemon();
   const Outcome outcome = omni({"run", "whisper", audio});
-  EXPECT_EQ(outcome.out, "hello world") << outcome.err;
+  EXPECT_EQ(outcome.out, "hello world\n") << outcome.err;
   EXPECT_THAT(daemon_.received().at(0).body, HasSubstr("filename=\"hello.wav\""));
   EXPECT_EQ(omni({"run", "whisper", "/nonexistent.wav"}).exit_code, 74);
 }
@@ -301,7 +302,7 @@ TEST_F(Commands, RunSendsJsonOrAFileToOtherTasks) {
   const std::filesystem::path image = folder_.path() / "cat.png";
   std::ofstream(image) << "PNG";
   start_daemon();
-  EXPECT_EQ(omni({"run", "resize", R"({"a":1})"}).out, R"({"width":8})");
+  EXPECT_EQ(omni({"run", "resize", R"({"a":1})"}).out, "{\"width\":8}\n");
   EXPECT_EQ(omni({"run", "resize", image}).exit_code, 0);
   const std::vector<FakeDaemon::Received> received = daemon_.received();
   EXPECT_EQ(received.at(0).content_type, "application/json");

@@ -89,13 +89,23 @@ asio::awaitable<Result<void>> print_stream(Task task, Answer& answer, Sink& sink
   }
 }
 
+// JSON, without the exponents that a serializer gives to every number.
+std::string vector_line(const json::array& vector) {
+  std::string line;
+  for (const json::value& number : vector) {
+    if (number.is_number())
+      line += fmt::format("{}{}", line.empty() ? "" : ",", number.to_number<double>());
+  }
+  return fmt::format("[{}]\n", line);
+}
+
 // What a person wants to see of a whole answer.
 std::string readable(Task task, const json::object& answer) {
   if (task == Task::speech_to_text) return text_at(answer, "text");
   if (task == Task::embeddings) {
     std::string lines;
     for (const json::value& row : array_at(answer, "data")) {
-      lines += json::serialize(array_at(as_object(row), "embedding")) + '\n';
+      lines += vector_line(array_at(as_object(row), "embedding"));
     }
     return lines;
   }

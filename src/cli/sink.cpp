@@ -14,6 +14,8 @@ Sink::~Sink() {
   struct stat status{};
   const bool broke_off = file_ && ::fstat(file_.get(), &status) == 0 && S_ISREG(status.st_mode);
   if (broke_off) ::unlink(path_.c_str());
+  if (last_ != '\n' && is_terminal()) [[maybe_unused]]
+    Result<void> ended = console_.write("\n");
 }
 
 Result<void> Sink::write(std::string_view data) {
@@ -28,7 +30,9 @@ Result<void> Sink::write(std::string_view data) {
 }
 
 Result<void> Sink::finish(bool text) {
-  if (text && last_ != '\n' && is_terminal()) CHECK(console_.write("\n"));
+  const bool open_line = text && path_.empty() && last_ != '\n';
+  last_ = '\n';
+  if (open_line) CHECK(console_.write("\n"));
   if (!file_) return {};
   // Some file systems report a failed write only here.
   if (::close(file_.release()) != 0) return errno_error("cannot write " + path_);

@@ -15,14 +15,14 @@ class Sink {
   // An empty path or "-": the console's output. The file is made when the first byte comes, so
   // that a refused request leaves an old one alone.
   Sink(Console& console, std::string path);
-  // Removes what is left of an answer that broke off.
+  // An answer that broke off leaves no file, and a terminal at the start of a line.
   ~Sink();
   Sink(const Sink&) = delete;
   Sink& operator=(const Sink&) = delete;
 
   bool is_terminal() const { return path_.empty() && console_.output_is_terminal(); }
   Result<void> write(std::string_view data);
-  // The answer is whole. `text`: a terminal gets a line end after it if it has none.
+  // The answer is whole. `text`: on the console it ends its last line.
   Result<void> finish(bool text);
 
  private:

@@ -136,6 +136,8 @@ TEST(ModelStream, RefusesEveryBreachOfOrder) {
        {FrameType::data, "x", protocol::kKindText}},
       {response, {FrameType::data, "x", protocol::kKindMask}},
       {response, {FrameType::data, "\xff", protocol::kKindText}},
+      {response, {FrameType::data, "\"\xff\""}},
+      {response, {FrameType::data, "1\n\ndata: 2"}},
       {response, {FrameType::trailer, "[]"}},
       {plain, {FrameType::end}},
       {plain, {FrameType::data, "1"}, {FrameType::data, "2"}},

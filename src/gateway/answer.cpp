@@ -71,6 +71,17 @@ asio::awaitable<Result<void>> Answer::start_events(http::ResponseHead head) {
   co_return started;
 }
 
+http::ResponseHead Answer::error_head(int status) const {
+  http::ResponseHead head;
+  head.status = status;
+  head.headers.set("content-type", "application/json");
+  if (retry_after_seconds_ > 0) {
+    head.headers.set("retry-after", std::to_string(retry_after_seconds_));
+  }
+  if (!allow_.empty()) head.headers.set("allow", allow_);
+  return head;
+}
+
 asio::awaitable<void> Answer::fail(const Error& error) {
   if (ended_) co_return;
   const std::string body = openai_error(error, request_id_, param_);
@@ -81,14 +92,7 @@ asio::awaitable<void> Answer::fail(const Error& error) {
     ended_ = true;
     exchange_.abort();
   } else {
-    http::ResponseHead head;
-    head.status = error.info().http_status;
-    head.headers.set("content-type", "application/json");
-    if (retry_after_seconds_ > 0) {
-      head.headers.set("retry-after", std::to_string(retry_after_seconds_));
-    }
-    if (!allow_.empty()) head.headers.set("allow", allow_);
-    sent = co_await respond(std::move(head), body);
+    sent = co_await respond(error_head(error.info().http_status), body);
   }
   if (!sent.ok()) exchange_.abort();  // The client has left: there is nobody to tell.
 }
@@ -98,7 +102,7 @@ asio::awaitable<Result<void>> Answer::fail(int status, std::string body) {
   if (events_) {
     sent = co_await end_events(body);
   } else {
-    sent = co_await respond(status, "application/json", body);
+    sent = co_await respond(error_head(status), body);
   }
   co_return sent;
 }

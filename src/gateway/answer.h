@@ -51,6 +51,7 @@ class Answer {
 
  private:
   void add_common_headers(http::ResponseHead& head);
+  http::ResponseHead error_head(int status) const;
   asio::awaitable<Result<void>> end_events(std::string_view error_body);
 
   http::Exchange& exchange_;

@@ -48,6 +48,11 @@ asio::awaitable<Result<void>> answer_endpoint(Request& request) {
   return answer_upstream(request);
 }
 
+// The daemon itself failed: what its operator must see. The caller has been told of all else.
+bool is_own_failure(ErrorCode code) {
+  return code == ErrorCode::internal || code == ErrorCode::io_error || code == ErrorCode::disk_full;
+}
+
 // What the answer came to, by a label for the metrics; empty: all is well.
 std::string failure_label(const Request& request, const Result<void>& outcome) {
   if (!outcome.ok()) return std::string(outcome.error().info().name);
@@ -58,7 +63,7 @@ std::string failure_label(const Request& request, const Result<void>& outcome) {
 void record(const Request& request, const Result<void>& outcome) {
   const Duration latency = Clock::now() - request.exchange.received();
   const std::string failure = failure_label(request, outcome);
-  if (request.model) {
+  if (request.model && request.route.api != Api::model) {
     const ModelMetrics& metrics = request.model->metrics;
     if (metrics.requests) metrics.requests->add();
     if (metrics.latency) metrics.latency->observe(latency);
@@ -76,8 +81,8 @@ void record(const Request& request, const Result<void>& outcome) {
                 request.answer.request_id(), request.head().method, request.head().path(),
                 request.model_name, request.answer.status(), milliseconds(request.queue_time),
                 milliseconds(latency), failure);
-  if (outcome.ok() || outcome.error().info().origin != Origin::omni) return;
-  spdlog::warn("request {} failed: {}", request.answer.request_id(), outcome.error().message);
+  if (outcome.ok() || !is_own_failure(outcome.error().code)) return;
+  spdlog::error("request {} failed: {}", request.answer.request_id(), outcome.error().message);
 }
 
 }  // namespace

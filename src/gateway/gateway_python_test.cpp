@@ -121,7 +121,7 @@ TEST(GatewayPython, AClientThatLeavesCancelsItsCall) {
   resident.instances.push_back(instance);
   thread.publish(resident);
   thread.run([](Thread& t, FakeRuntime& r, InstanceRoute at) -> asio::awaitable<void> {
-    RawClient client = t.connect();
+    Client client = t.connect();
     co_await client.send(post("/v1/chat/completions", R"({"model":"py","messages":[]})"));
     EXPECT_TRUE(co_await eventually(t.loop, [&] { return r.calls.size() == 1; }));
     const TimePoint left = Clock::now();

@@ -165,7 +165,7 @@ TEST(Gateway, BoundsTheBodiesHeldTogether) {
   thread.publish(thread.model("llama", Task::chat));
   thread.run([](Thread& t) -> asio::awaitable<void> {
     // One request waits for the model and holds its body; the next finds no room.
-    RawClient first = t.connect();
+    Client first = t.connect();
     co_await first.send(post("/v1/chat/completions", kChat));
     EXPECT_TRUE(co_await eventually(t.loop, [&] { return t.admission.waiting() == 1; }));
     EXPECT_EQ(t.shared.held_bytes, static_cast<std::int64_t>(kChat.size()));
@@ -213,11 +213,12 @@ TEST(Gateway, StreamsWithTheEnginesOwnNameAndHidesTheUsageItAskedFor) {
   Thread thread;
   FakeEngine& engine = thread.engine([](http::Exchange& exchange) -> asio::awaitable<void> {
     co_await begin_events(exchange);
-    co_await exchange.write("data: {\"choices\":[{}]}\n\n");
-    co_await exchange.write(
+    co_await say(exchange, "data: {\"choices\":[{}]}\n\n");
+    co_await say(
+        exchange,
         "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":2,\"completion_tokens\":3}}\n\n");
-    co_await exchange.write("data: [DONE]\n\n");
-    co_await exchange.finish();
+    co_await say(exchange, "data: [DONE]\n\n");
+    co_await end(exchange);
   });
   ModelRoute model = thread.model("llama", Task::chat);
   model.served_name = "/weights/x.gguf";
@@ -243,19 +244,19 @@ TEST(Gateway, EachEventReachesTheClientAtOnce) {
   asio::steady_timer go(thread.loop, TimePoint::max());
   FakeEngine& engine = thread.engine([&go](http::Exchange& exchange) -> asio::awaitable<void> {
     co_await begin_events(exchange);
-    co_await exchange.write("data: 1\n\n");
+    co_await say(exchange, "data: 1\n\n");
     co_await go.async_wait(kTuple);
-    co_await exchange.write("data: 2\n\n");
-    co_await exchange.finish();
+    co_await say(exchange, "data: 2\n\n");
+    co_await end(exchange);
   });
   thread.publish_resident(thread.model("llama", Task::chat), engine.endpoint);
   thread.run([](Thread& t, asio::steady_timer& go_on) -> asio::awaitable<void> {
-    RawClient client = t.connect();
+    Client client = t.connect();
     co_await client.send(post("/v1/chat/completions", kChatStream));
-    const std::string first = co_await read_until(client, "data: 1\n\n");
+    const std::string first = co_await client.read_until("data: 1\n\n");
     EXPECT_EQ(first.find("data: 2"), std::string::npos);
     go_on.cancel();
-    const std::string second = co_await read_until(client, "data: 2\n\n");
+    const std::string second = co_await client.read_until("data: 2\n\n");
     EXPECT_FALSE(second.empty());
   }(thread, go));
 }
@@ -303,7 +304,7 @@ TEST(Gateway, ABrokenStreamEndsWithAnErrorEvent) {
   Thread thread;
   FakeEngine& engine = thread.engine([](http::Exchange& exchange) -> asio::awaitable<void> {
     co_await begin_events(exchange);
-    co_await exchange.write("data: 1\n\ndata: {\"cut");
+    co_await say(exchange, "data: 1\n\ndata: {\"cut");
     exchange.abort();
   });
   thread.publish_resident(thread.model("llama", Task::chat), engine.endpoint);
@@ -324,8 +325,9 @@ TEST(Gateway, ABrokenPlainAnswerCutsTheConnection) {
   FakeEngine& engine = thread.engine([](http::Exchange& exchange) -> asio::awaitable<void> {
     http::ResponseHead head;
     head.content_length = 100;
-    co_await exchange.start(std::move(head), true);
-    co_await exchange.write("half");
+    const auto started = co_await exchange.start(std::move(head), true);
+    EXPECT_TRUE(started.ok());
+    co_await say(exchange, "half");
     exchange.abort();
   });
   thread.publish_resident(thread.model("llama", Task::chat), engine.endpoint);
@@ -344,7 +346,7 @@ TEST(Gateway, ARequestWaitsForItsTicketAndIsServed) {
   const InstanceRoute instance = thread.instance(model, engine.endpoint);
   thread.publish(model);
   thread.run([](Thread& t, InstanceRoute at) -> asio::awaitable<void> {
-    RawClient client = t.connect();
+    Client client = t.connect();
     co_await client.send(post("/v1/chat/completions", kChat));
     EXPECT_TRUE(co_await eventually(t.loop, [&] { return t.control.count<Admit>() == 1; }));
     t.serve(t.control.last<Admit>().ticket, at);
@@ -390,20 +392,20 @@ TEST(Gateway, AWaitingStreamGetsCommentsThenItsAnswer) {
   thread.shared.waiting_comment_interval = 10ms;
   FakeEngine& engine = thread.engine([](http::Exchange& exchange) -> asio::awaitable<void> {
     co_await begin_events(exchange);
-    co_await exchange.write("data: 1\n\n");
-    co_await exchange.finish();
+    co_await say(exchange, "data: 1\n\n");
+    co_await end(exchange);
   });
   ModelRoute model = thread.model("llama", Task::chat);
   const InstanceRoute instance = thread.instance(model, engine.endpoint);
   thread.publish(model);
   thread.run([](Thread& t, InstanceRoute at) -> asio::awaitable<void> {
-    RawClient client = t.connect();
+    Client client = t.connect();
     co_await client.send(post("/v1/chat/completions", kChatStream));
-    const std::string begun = co_await read_until(client, ": waiting\n\n");
+    const std::string begun = co_await client.read_until(": waiting\n\n");
     EXPECT_NE(begun.find("200 OK"), std::string::npos) << begun;
     EXPECT_NE(begun.find("text/event-stream"), std::string::npos) << begun;
     t.serve(t.control.last<Admit>().ticket, at);
-    const std::string rest = co_await read_until(client, "data: 1\n\n");
+    const std::string rest = co_await client.read_until("data: 1\n\n");
     EXPECT_EQ(rest.find("HTTP/1.1"), std::string::npos) << rest;
   }(thread, instance));
 }
@@ -413,12 +415,12 @@ TEST(Gateway, ARefusalAfterCommentsIsAnEventWithoutDone) {
   thread.shared.waiting_comment_interval = 10ms;
   thread.publish(thread.model("llama", Task::chat));
   thread.run([](Thread& t) -> asio::awaitable<void> {
-    RawClient client = t.connect();
+    Client client = t.connect();
     co_await client.send(post("/v1/chat/completions", kChatStream));
-    co_await read_until(client, ": waiting\n\n");
+    co_await client.read_until(": waiting\n\n");
     const TicketId ticket = t.control.last<Admit>().ticket;
     t.admission.refuse({ticket, {ErrorCode::load_failed, "it does not start"}, 0});
-    const std::string rest = co_await read_until(client, "0\r\n\r\n");
+    const std::string rest = co_await client.read_until("0\r\n\r\n");
     EXPECT_NE(rest.find("data: {\"error\":{\"message\":\"it does not start\""), std::string::npos);
     EXPECT_EQ(rest.find("[DONE]"), std::string::npos);
   }(thread));
@@ -430,7 +432,7 @@ TEST(Gateway, AClientThatLeavesTheQueueTakesItsTicketAlong) {
   Thread thread;
   thread.publish(thread.model("llama", Task::chat));
   thread.run([](Thread& t) -> asio::awaitable<void> {
-    RawClient client = t.connect();
+    Client client = t.connect();
     co_await client.send(post("/v1/chat/completions", kChat));
     EXPECT_TRUE(co_await eventually(t.loop, [&] { return t.admission.waiting() == 1; }));
     const TimePoint left = Clock::now();
@@ -457,8 +459,8 @@ TEST(Gateway, AClientThatLeavesClosesItsConnectionToTheEngineAndNoOther) {
       co_await pause(thread.loop, 1ms);
       if (gone[0] && index == 1) break;
     }
-    co_await exchange.write("data: [DONE]\n\n");
-    co_await exchange.finish();
+    co_await say(exchange, "data: [DONE]\n\n");
+    co_await end(exchange);
   });
   const ModelRoute model = thread.model("llama", Task::chat);
   const InstanceRoute instance = thread.instance(model, engine.endpoint);
@@ -466,18 +468,18 @@ TEST(Gateway, AClientThatLeavesClosesItsConnectionToTheEngineAndNoOther) {
   resident.instances.push_back(instance);
   thread.publish(resident);
   thread.run([](Thread& t, std::vector<bool>& left, InstanceRoute at) -> asio::awaitable<void> {
-    RawClient first = t.connect();
-    RawClient second = t.connect();
+    Client first = t.connect();
+    Client second = t.connect();
     co_await first.send(post("/v1/chat/completions", kChatStream));
-    co_await read_until(first, "data: x\n\n");
+    co_await first.read_until("data: x\n\n");
     co_await second.send(post("/v1/chat/completions", kChatStream));
-    co_await read_until(second, "data: x\n\n");
+    co_await second.read_until("data: x\n\n");
     EXPECT_EQ(at.slot->word.in_flight(), 2u);
     const TimePoint closed = Clock::now();
     first.close();
     EXPECT_TRUE(co_await eventually(t.loop, [&] { return bool(left[0]); }));
     EXPECT_LT(Clock::now() - closed, 100ms);
-    const std::string rest = co_await read_until(second, "[DONE]\n\n");
+    const std::string rest = co_await second.read_until("[DONE]\n\n");
     EXPECT_FALSE(rest.empty());
     EXPECT_FALSE(left[1]);
     EXPECT_TRUE(co_await eventually(t.loop, [&] { return at.slot->word.in_flight() == 0; }));
@@ -494,7 +496,7 @@ TEST(Gateway, AClientThatLeavesBeforeTheAnswerClosesTheConnectionToTheEngine) {
   });
   thread.publish_resident(thread.model("llama", Task::chat), engine.endpoint);
   thread.run([](Thread& t, FakeEngine& e, bool& seen) -> asio::awaitable<void> {
-    RawClient client = t.connect();
+    Client client = t.connect();
     co_await client.send(post("/v1/chat/completions", kChat));
     EXPECT_TRUE(co_await eventually(t.loop, [&] { return e.active() == 1; }));
     const TimePoint left = Clock::now();
@@ -694,13 +696,13 @@ TEST(Gateway, UpstreamRelaysAnUpgradedConnectionBothWays) {
   resident.instances.push_back(instance);
   thread.publish(resident);
   thread.run([](Thread& t, InstanceRoute at) -> asio::awaitable<void> {
-    RawClient client = t.connect();
+    Client client = t.connect();
     co_await client.send(get("/upstream/llama/ws", "Connection: Upgrade\r\nUpgrade: echo\r\n") +
                          "early");
-    const std::string head = co_await read_until(client, "early");
+    const std::string head = co_await client.read_until("early");
     EXPECT_NE(head.find("101"), std::string::npos) << head;
     co_await client.send("later");
-    const std::string echoed = co_await read_until(client, "later");
+    const std::string echoed = co_await client.read_until("later");
     EXPECT_FALSE(echoed.empty());
     EXPECT_EQ(at.slot->word.in_flight(), 1u);
     client.close();
@@ -712,8 +714,8 @@ TEST(Gateway, RunTakesACommandEngineByItsTask) {
   Thread thread;
   FakeEngine& engine = thread.engine([](http::Exchange& exchange) -> asio::awaitable<void> {
     co_await begin_events(exchange);
-    co_await exchange.write("data: [DONE]\n\n");
-    co_await exchange.finish();
+    co_await say(exchange, "data: [DONE]\n\n");
+    co_await end(exchange);
   });
   thread.publish_resident(thread.model("llama", Task::chat), engine.endpoint);
   thread.run([](Thread& t) -> asio::awaitable<void> {

@@ -183,7 +183,7 @@ Result<bool> MultipartScanner::read_boundary_end() {
 Result<bool> MultipartScanner::read_head() {
   const std::size_t end = rest().find("\r\n\r\n");
   if (end == std::string_view::npos) {
-    if (rest().size() > kLongestPartHead) return malformed("a part's head is too long");
+    if (rest().size() >= kLongestPartHead + 4) return malformed("a part's head is too long");
     return true;
   }
   if (end > kLongestPartHead) return malformed("a part's head is too long");

@@ -60,6 +60,7 @@ Result<void> Request::choose_model(std::string_view name) {
             ? fmt::format("there is no model \"{}\"; GET /v1/models lists them", name)
             : fmt::format("there is no model \"{}\"; did you mean \"{}\"?", name, nearest)};
   }
+  if ((*found)->unusable) return *(*found)->unusable;
   if (!serves(route.api, (*found)->task)) {
     answer.blame("model");
     return Error{ErrorCode::task_mismatch,

@@ -24,7 +24,7 @@ struct Services {
   Services(asio::io_context& io, Shared& across, Admission& leases);
 
   std::string new_request_id();
-  std::string new_boundary();  // of a multipart body: cannot be guessed by who wrote the parts
+  std::string new_boundary();  // of a multipart body
 
   asio::io_context& loop;
   Shared& shared;

@@ -24,14 +24,21 @@ void Deadlines::sweep() {
   last_sweep_ = now;
   wake_ = TimePoint::max();
   TimePoint next = TimePoint::max();
+  // Told only after the pass: an expired entry may destroy others, which then leave `due` as well.
+  List due;
   for (auto it = entries_.begin(); it != entries_.end();) {
-    Entry& entry = *it++;
-    if (entry.at_ <= now) {
-      entry.at_ = TimePoint::max();
-      entry.on_deadline();
+    auto entry = it++;
+    if (entry->at_ <= now) {
+      due.splice(due.end(), entries_, entry);
     } else {
-      next = std::min(next, entry.at_);
+      next = std::min(next, entry->at_);
     }
+  }
+  while (!due.empty()) {
+    Entry& entry = due.front();
+    entries_.splice(entries_.end(), due, due.begin());
+    entry.at_ = TimePoint::max();
+    entry.on_deadline();
   }
   if (next < wake_) wake_at(next);
 }

@@ -19,7 +19,7 @@ class Deadlines : public std::enable_shared_from_this<Deadlines> {
   static constexpr Duration kResolution = std::chrono::milliseconds(20);
 
   // One wait that comes again and again; registered for its whole life. on_deadline() may destroy
-  // no other entry.
+  // any entry.
   class Entry : public boost::intrusive::list_base_hook<
                     boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
    public:

@@ -96,8 +96,8 @@ void ControlLoop::on(Admit& message) {
     begin_provisioning(found->second);
   }
   if (model.phase == Model::Phase::failed) {
-    const auto code = model.spec_ok ? ErrorCode::provision_failed : ErrorCode::invalid_config;
-    links_.refuse(message.thread, Refuse{message.ticket, Error{code, model.error}, 0});
+    Error error{ErrorCode::provision_failed, model.error};
+    links_.refuse(message.thread, Refuse{message.ticket, std::move(error), 0});
     return;
   }
   if (model.phase == Model::Phase::provisioning) {
@@ -174,6 +174,7 @@ asio::awaitable<void> ControlLoop::examine(std::shared_ptr<Live> live) {
   if (dead || live->closing || live->stopping) co_return;
   spdlog::warn("model {}: instance {} broke a connection and lives on", live->model->spec.name,
                live->id.value);
+  live->slot->suspect.store(false);
   open(*live);
   apply(scheduler_.on_freed(live->id, Clock::now()));
   sync_waiters(live->model->id);
@@ -387,7 +388,7 @@ void ControlLoop::died(std::shared_ptr<Live> live, const ExitReport& report) {
   } else {
     // A death under requests is theirs to answer for (two such deaths poison a request); one
     // without is the model's.
-    const bool under_requests = live->slot->word.in_flight() > 0;
+    const bool under_requests = live->slot->word.in_flight() > 0 || live->slot->suspect.load();
     Error error{ErrorCode::instance_crashed,
                 fmt::format("model \"{}\" died: {}", model.spec.name, report.description)};
     for (const std::string& line : report.last_log_lines) error.message += "\n  " + line;
@@ -545,6 +546,7 @@ std::shared_ptr<const ModelRoute> ControlLoop::make_route(const Model& model) co
   route->task = model.spec.task;
   route->engine = model.spec.python ? EngineKind::python : EngineKind::command;
   if (model.spec.command) route->served_name = model.spec.command->served_name;
+  if (!model.spec_ok) route->unusable = Error{ErrorCode::invalid_config, model.error};
   route->created = model.spec.created;
   route->state = state_of(model);
   route->request_timeout = options_.config.request_timeout;
@@ -577,17 +579,19 @@ void ControlLoop::publish() {
 asio::awaitable<void> ControlLoop::tick() {
   asio::steady_timer timer(loop_);
   for (;;) {
-    tick_once(Clock::now());
+    tick_once();
     timer.expires_after(kTick);
     co_await timer.async_wait(asio::use_awaitable);
   }
 }
 
-void ControlLoop::tick_once(TimePoint now) {
+// Each event has its own time: what is applied in between reads the clock too, and events come in
+// order.
+void ControlLoop::tick_once() {
   on_tick_();
-  report_activity(now);
-  apply(scheduler_.on_tick(now));
-  expire_held(now);
+  report_activity();
+  apply(scheduler_.on_tick(Clock::now()));
+  expire_held(Clock::now());
   if (++ticks_ % kTicksPerMeasure == 0) {
     for (auto& [id, live] : live_) {
       if (live->state == InstanceState::resident) tasks_.spawn(measure(live));
@@ -597,7 +601,8 @@ void ControlLoop::tick_once(TimePoint now) {
 }
 
 // The fast path's leases, of instances where something changed.
-void ControlLoop::report_activity(TimePoint now) {
+void ControlLoop::report_activity() {
+  const TimePoint now = Clock::now();
   // Applying an action may add or remove instances: the walk is over a copy.
   struct Change {
     InstanceId instance;
@@ -623,7 +628,7 @@ void ControlLoop::report_activity(TimePoint now) {
     apply(scheduler_.on_activity(change.instance, change.in_flight, change.served, change.last_used,
                                  now));
   }
-  for (InstanceId id : overdue) apply(scheduler_.on_drained(id, now));
+  for (InstanceId id : overdue) apply(scheduler_.on_drained(id, Clock::now()));
 }
 
 void ControlLoop::expire_held(TimePoint now) {

@@ -119,8 +119,8 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   void publish();
 
   asio::awaitable<void> tick();
-  void tick_once(TimePoint now);
-  void report_activity(TimePoint now);
+  void tick_once();
+  void report_activity();
   void expire_held(TimePoint now);
   void update_gauges();
   // The admin calls, on the loop.

@@ -149,6 +149,7 @@ void Admission::release(InstanceRoute instance, bool suspect) {
   InstanceSlot& slot = *instance.slot;
   slot.last_release.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   if (suspect) {
+    slot.suspect.store(true);
     control_.post(Suspect{slot.id});
   } else {
     slot.served.fetch_add(1, std::memory_order_relaxed);

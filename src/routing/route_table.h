@@ -6,12 +6,14 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/endpoint.h"
+#include "base/error.h"
 #include "base/ids.h"
 #include "base/metrics.h"
 #include "base/task.h"
@@ -29,6 +31,8 @@ struct InstanceSlot {
   Endpoint endpoint;
   std::uint32_t capacity = 1;  // leases at once
   LeaseWord word;
+  // A request's connection to it broke. Set before that request's lease is released.
+  std::atomic<bool> suspect{false};
   std::atomic<std::uint64_t> served{0};
   std::atomic<Clock::rep> last_release{0};  // TimePoint ticks
 };
@@ -54,6 +58,8 @@ struct ModelRoute {
   std::string name;
   Task task = Task::other;
   EngineKind engine = EngineKind::command;
+  // Why every request to it is refused: its spec is broken. Then task and engine are not known.
+  std::optional<Error> unusable;
   std::string served_name;   // what the engine calls the model; empty: leave the body's name
   std::int64_t created = 0;  // Unix seconds, stable over restarts
   std::string state;  // "resident", "stopped", ...: as in docs/contracts/states.md, for display

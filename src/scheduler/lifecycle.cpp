@@ -330,7 +330,8 @@ Actions Scheduler::on_usage(InstanceId id, Bytes high_water, TimePoint now) {
   impl_->begin(now);
   impl_->end_offers();
   auto* instance = impl_->find_instance(id);
-  if (instance == nullptr || instance->state == InstanceState::evicted) return impl_->finish();
+  const bool on_device = instance != nullptr && instance->state != InstanceState::evicted;
+  if (!on_device || high_water <= Bytes(0)) return impl_->finish();
   scheduling::Model& model = *instance->model;
   scheduling::Device& device = *instance->device;
   instance->high_water = std::max(instance->high_water, high_water);

@@ -177,7 +177,7 @@ bool Scheduler::Impl::refuse_if_impossible(Model& model, Bytes need) {
                   fmt::format("model \"{}\" needs {}, device {} has {}: raise the device's memory "
                               "or use a smaller model",
                               model.policy.name, to_string(need), device.name, to_string(budget))};
-  } else if (need > device.ledger.free() + model.held) {
+  } else if (need <= Bytes(0) || need > device.ledger.free() + model.held) {
     // Only now is it worth adding up what never leaves.
     const Bytes left = budget - permanent_bytes(device, model);
     if (need > left || left <= Bytes(0)) {
@@ -313,7 +313,9 @@ bool Scheduler::Impl::permanent(const Instance& instance) const {
 Bytes Scheduler::Impl::permanent_bytes(const Device& device, const Model& besides) const {
   Bytes sum;
   for (const Instance* instance : device.instances) {
-    if (instance->model != &besides && permanent(*instance)) sum += instance->grant;
+    // One that is being measured gives most of it back soon.
+    if (instance->sizing || instance->model == &besides) continue;
+    if (permanent(*instance)) sum += instance->grant;
   }
   return sum;
 }

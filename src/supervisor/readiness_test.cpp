@@ -63,8 +63,8 @@ TEST_F(Readiness, EngineThatAnswersGarbageForEverIsCut) {
 
 TEST_F(Readiness, OnlyAStalledLoadIsCut) {
   // Loads for three times as long as a stall may last, but shows progress.
-  LaunchPlan slow = host.engine({"--slow-start", "1.5"});
-  slow.load_stall = 500ms;
+  LaunchPlan slow = host.engine({"--slow-start", "2.5"});
+  slow.load_stall = 800ms;
   auto slow_instance = host.start(std::move(slow));
   auto ready = host.wait_ready(slow_instance);
   EXPECT_TRUE(ready.ok()) << ready.error().message;

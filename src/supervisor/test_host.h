@@ -175,4 +175,19 @@ class TestHost {
   }
 };
 
+// Every promise holds with a pid namespace and, where the host allows none, without.
+class InstanceTest : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    if (GetParam() && !host.spawner->pid_namespaces()) {
+      GTEST_SKIP() << "this host allows no pid namespaces to this user";
+    }
+  }
+  TestHost host{GetParam()};
+};
+
+inline std::string isolation_name(const testing::TestParamInfo<bool>& info) {
+  return info.param ? "WithNamespaces" : "WithoutNamespaces";
+}
+
 }  // namespace omni

@@ -49,7 +49,8 @@ def parse_arguments() -> argparse.Namespace:
     life.add_argument("--flood-log", action="store_true", help="writes to its log as fast as it can")
     life.add_argument("--leak", type=int, default=0, metavar="MIB", help="per request, never given back")
     request = parser.add_argument_group("misbehaviour at a request")
-    request.add_argument("--die-on-request", action="store_true", help="before any byte of the answer")
+    request.add_argument("--die-on-request", nargs="?", const="", metavar="TEXT",
+                         help="before any byte of the answer; with TEXT only when the body holds it")
     request.add_argument("--die-mid-stream", action="store_true", help="after half of the tokens")
     request.add_argument("--error-in-stream", action="store_true",
                          help="an error event after half of the tokens and no [DONE]")
@@ -180,12 +181,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             route()
 
     def misbehave(self) -> None:
-        if self.server.options.die_on_request:
-            print("dies on request", flush=True)
-            os._exit(3)
+        if self.server.options.die_on_request == "":
+            self.die()
         if self.server.options.leak:
             # Written to, so that it is resident.
             self.server.leaked.append(bytearray(b"x" * (self.server.options.leak << 20)))
+
+    def die(self) -> None:
+        print("dies on request", flush=True)
+        os._exit(3)
 
     # ---- Paths
 
@@ -328,6 +332,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(size)
         if len(body) < size:
             raise Cancelled
+        fatal = self.server.options.die_on_request
+        if fatal and fatal.encode() in body:
+            self.die()
         return body
 
     def read_chunks(self) -> Iterator[bytes]:

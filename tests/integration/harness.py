@@ -118,7 +118,8 @@ class Daemon:
 
     def start(self, wait=True, arguments=()):
         command = [OMNI, "serve", "--root", str(self.root), "--config", str(self.config), "--log-level", "debug", *arguments]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=self.log.open("ab"))
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
         if wait:
             wait_until(self._ready, what="the daemon to be ready")
         return self

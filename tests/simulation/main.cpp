@@ -44,6 +44,7 @@ int run_many(std::uint64_t first, std::uint64_t count) {
     sum.events += outcome.events;
     sum.served += outcome.served;
     sum.refused += outcome.refused;
+    for (const auto& [code, number] : outcome.refusals) sum.refusals[code] += number;
     sum.cancelled += outcome.cancelled;
     sum.crashed += outcome.crashed;
     sum.starts += outcome.starts;
@@ -58,6 +59,9 @@ int run_many(std::uint64_t first, std::uint64_t count) {
       "evictions, {} restores, {} reopened, longest wait {:.0f} % of its bound, {:.1f} s\n",
       count, sum.events, sum.served, sum.refused, sum.cancelled, sum.crashed, sum.starts,
       sum.evictions, sum.restores, sum.turns, 100 * sum.longest_wait_share, took.count());
+  for (const auto& [code, number] : sum.refusals) {
+    fmt::print("  {} {}\n", omni::error_info(code).name, number);
+  }
   return 0;
 }
 
@@ -65,6 +69,7 @@ int run_many(std::uint64_t first, std::uint64_t count) {
 
 int main(int argc, char** argv) {
   std::signal(SIGABRT, on_abort);
+  std::signal(SIGSEGV, [](int) { std::abort(); });
   std::uint64_t first = 1;
   std::uint64_t count = 1000;
   for (int i = 1; i < argc; i += 2) {

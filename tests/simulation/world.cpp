@@ -30,6 +30,7 @@ struct Process {
   bool alive = true;         // until the process has ended
   bool known = true;         // until the loop has told the scheduler of its end
   bool leaving = false;      // stop or abort was ordered
+  bool may_end = false;      // by order of an operator, or while its model changes
   bool wanted_open = false;  // as the scheduler sees it
   bool suspected = false;    // the loop looks whether it lives
   bool evicted_before = false;
@@ -136,7 +137,7 @@ class World {
         feed(scheduler_.load(id, now()));
       } else {
         note("operator stops m{}", id.value);
-        stopped_by_operator_.insert(id);
+        let_end(id);
         feed(scheduler_.stop(id, now()));
       }
     });
@@ -146,7 +147,7 @@ class World {
     at_random([this] {
       ModelScript& model = scenario_.models[random_.below(scenario_.models.size())];
       const ModelId id = model.policy.id;
-      stopped_by_operator_.insert(id);  // its instances may end for that
+      let_end(id);
       if (random_.chance(0.4)) {
         note("m{} is removed", id.value);
         feed(scheduler_.on_model_removed(id, now()));
@@ -158,6 +159,12 @@ class World {
       model.policy.pinned = random_.chance(0.2);
       change(model);
     });
+  }
+
+  void let_end(ModelId model) {
+    for (auto& process : processes_) {
+      if (process->script->policy.id == model) process->may_end = true;
+    }
   }
 
   void change(ModelScript& model) {
@@ -208,6 +215,7 @@ class World {
     std::erase(thread.waiting[request.model], request.id);
     waiting_of(request.model).erase(request.id);
     last_progress_[request.model] = now();
+    outcome_.longest_wait = std::max(outcome_.longest_wait, now() - request.since);
     if (scenario_.calm) {
       const double share = Seconds(now() - request.since).count() /
                            Seconds(request.must_be_served_by - request.since).count();
@@ -343,6 +351,7 @@ class World {
     if (scenario_.calm && !shutting_down_) {
       fail(fmt::format("a calm node refuses: {}", refusal.error.message));
     }
+    ++outcome_.refusals[refusal.error.code];
     end_request(*request, outcome_.refused);
   }
 
@@ -366,8 +375,9 @@ class World {
     while (!drained_.empty()) {
       Process* process = drained_.front();
       drained_.pop_front();
+      // A Drained message may be of an earlier close.
       const bool truly = process->word.closed() && process->word.in_flight() == 0;
-      if (truly || fault_ == Fault::trusts_every_drained) {
+      if (truly) {
         carry_out(scheduler_.on_drained(process->id, now()));
       }
     }
@@ -429,7 +439,6 @@ class World {
     process.script = &scenario_.models[start.model.value - 1];
     process.capacity = process.script->policy.concurrency;
     process.physical = process.granted = start.grant;
-    stopped_by_operator_.erase(start.model);
     process.gone_wrong = random_.chance(scenario_.failed_loads);
     Duration load = process.script->load;
     if (random_.chance(scenario_.slow_loads)) load *= 10;
@@ -485,7 +494,7 @@ class World {
       fail("an instance that still answers is stopped or evicted");
     }
     const ModelPolicy& policy = process.script->policy;
-    const bool asked = stopped_by_operator_.contains(policy.id) || shutting_down_;
+    const bool asked = process.may_end || shutting_down_;
     const bool idle = now() - process.last_release >= policy.stop_after;
     const bool too_large = process.high_water > process.granted + process.granted / 10;
     if (policy.pinned && process.alive && !asked && !idle && !too_large) {
@@ -603,7 +612,8 @@ class World {
   }
 
   void tick() {
-    for (auto& process : processes_) {
+    for (std::size_t i = 0; i < processes_.size(); ++i) {  // feeding starts more
+      Process* process = processes_[i].get();
       if (!process->known || !process->wanted_open) continue;
       feed(scheduler_.on_activity(process->id, process->word.in_flight(),
                                   std::exchange(process->served, 0), process->last_release, now()));
@@ -724,7 +734,6 @@ class World {
   std::set<TicketId> ended_tickets_;
   std::map<std::uint64_t, std::set<std::uint64_t>> waiting_;  // by model
   std::map<std::uint64_t, TimePoint> last_progress_;
-  std::set<ModelId> stopped_by_operator_;
   TimePoint last_usage_;
   bool shutting_down_ = false;
   TimePoint shut_down_at_;
