@@ -8,6 +8,7 @@ import errno
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,6 +18,9 @@ from types import TracebackType
 from typing import Any, Callable, Container, Iterator, Mapping
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+# What uv says besides its progress: "minilm: Using CPython 3.11.2", "minilm:  + numpy==2.4.6".
+UV_DETAIL = re.compile(r": (Using|Creating|Resolved| \+) ")
 
 
 class DaemonError(Exception):
@@ -121,8 +125,7 @@ class Daemon:
             self.check_alive()
             for event in self._events(last_id):
                 last_id = event["id"]
-                # The line names the model; uv's list of packages ("  + numpy") would hide the rest.
-                if event["type"] == "provision" and ":  + " not in event["line"]:
+                if event["type"] == "provision" and not UV_DETAIL.search(event["line"]):
                     show(event["line"])
             models = [model for model in self.models().values() if model["name"] in names]
             if failed := [model for model in models if model["state"] == "failed"]:
