@@ -307,8 +307,7 @@ def _fail(stream: Stream, error: BaseException) -> None:
         stream.fail("invalid_request", error.message, error.param)
     else:
         request_id = stream.request.id if stream.request is not None else ""
-        print(f"omni_runtime: request {request_id} failed", file=sys.stderr)
-        _print_traceback(error)
+        _print_traceback(error, f"omni_runtime: request {request_id} failed\n")
         stream.fail("handler_failed", _describe(error))
 
 
@@ -453,11 +452,14 @@ def _describe(error: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
-def _print_traceback(error: BaseException) -> None:
+def _print_traceback(error: BaseException, title: str = "") -> None:
     import traceback
 
-    traceback.print_exception(type(error), error, error.__traceback__)
-    sys.stderr.flush()
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    try:
+        print(title + "".join(lines), end="", file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        pass  # the model closed its log: no reason not to answer
 
 
 def _exit_with(status: int, reason: str) -> Any:

@@ -1,6 +1,8 @@
 #include "engine/model_channel.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -414,7 +416,8 @@ Result<void> Channel::on_hello(std::string_view payload) {
 
 void Channel::break_connection(Error reason, bool violated) {
   if (broken_) return;
-  if (violated) spdlog::warn("model protocol: {}; the connection is closed", reason.message);
+  if (violated && ready_)
+    spdlog::warn("model protocol: {}; the connection is closed", reason.message);
   broken_ = reason;
   boost::system::error_code ignored;
   socket_.close(ignored);

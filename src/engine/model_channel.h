@@ -49,8 +49,8 @@ struct ModelRequest {
 enum class ItemKind : std::uint8_t { json, text, bytes };
 struct Item {
   ItemKind kind = ItemKind::json;
-  // At most kMaxItem, 64 MiB. Text is checked to be UTF-8; JSON is as the runtime wrote it, which
-  // may be anything.
+  // At most kMaxItem, 64 MiB. Text and JSON are checked to be UTF-8, JSON also to be one line,
+  // without control characters; whether it is well-formed is not.
   std::string data;
 };
 struct ResponseStart {

@@ -1,11 +1,13 @@
 #include "engine/model_stream.h"
 
+#include <fmt/format.h>
+#include <simdjson.h>
+
 #include <algorithm>
 #include <cassert>
 #include <cstring>
 
 #include "base/bytes.h"
-#include "base/text.h"
 
 namespace omni::engine {
 
@@ -53,6 +55,16 @@ bool is_field_value(std::string_view value) {
   return std::ranges::none_of(value, [](char c) {
     return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f;
   });
+}
+
+// Text is UTF-8. JSON is also one line, so that it can stand in an event of an event stream.
+Result<void> check_text(const Item& item) {
+  if (item.kind == ItemKind::bytes) return {};
+  if (!simdjson::validate_utf8(item.data)) return violation("text or JSON that is not in UTF-8");
+  const bool one_line =
+      std::ranges::none_of(item.data, [](char c) { return static_cast<unsigned char>(c) < 0x20; });
+  if (item.kind == ItemKind::json && !one_line) return violation("JSON with control characters");
+  return {};
 }
 
 // What a runtime may say of its own failure. Anything else is the handler's failure too: a model
@@ -260,7 +272,7 @@ Result<void> ModelStream::on_data(const protocol::FrameHeader& header, std::stri
   part.item.data.append(payload);
   part.cost += cost;
   if ((header.flags & protocol::kFlagMore) == 0) {
-    if (kind == ItemKind::text && !is_utf8(part.item.data)) return violation("text not in UTF-8");
+    CHECK(check_text(part.item));
     items_.push_back(std::move(part));
     partial_.reset();
     ++item_count_;
