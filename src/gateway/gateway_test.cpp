@@ -629,19 +629,19 @@ TEST(Gateway, ALargeFormIsSpooledAndBounded) {
   Thread thread;
   FakeEngine& engine = thread.engine(answer_json);
   thread.publish_resident(thread.model("whisper", Task::speech_to_text), engine.endpoint);
-  thread.config.file_body = 4_MiB;
+  thread.config.file_body = 256_KiB;
   thread.run([](Thread& t) -> asio::awaitable<void> {
     const std::string file = "name=\"file\"; filename=a\r\n\r\n";
-    const std::string fits = form({file + std::string(3 << 20, 'x'), kModelPart});
+    const std::string fits = form({file + std::string(200 << 10, 'x'), kModelPart});
     Answer answer = co_await ask(t, post("/v1/audio/transcriptions", fits, kFormType));
     EXPECT_EQ(answer.status, 200);
-    const std::string over = form({file + std::string(5 << 20, 'x'), kModelPart});
+    const std::string over = form({file + std::string(300 << 10, 'x'), kModelPart});
     Answer refused = co_await ask(t, post("/v1/audio/transcriptions", over, kFormType));
     EXPECT_EQ(refused.status, 413);
     EXPECT_NE(refused.body.find("limits.file_body"), std::string::npos);
   }(thread));
   ASSERT_EQ(engine.seen.size(), 1u);
-  EXPECT_NE(engine.seen[0].body.find(std::string(3 << 20, 'x')), std::string::npos);
+  EXPECT_NE(engine.seen[0].body.find(std::string(200 << 10, 'x')), std::string::npos);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(thread.shared.spool), {}), 1)
       << "nothing but the engine's socket: the spool keeps no file";
 }

@@ -92,19 +92,25 @@ std::optional<std::size_t> lone_surrogate(std::string_view text) {
   return std::nullopt;
 }
 
+Error half_a_pair(std::size_t offset) {
+  return {ErrorCode::invalid_json,
+          fmt::format("the body has half a surrogate pair at byte {}", offset)};
+}
+
 // simdjson says that a body is wrong, not where: the slow parser finds the place.
 Error invalid_json(std::string_view body, simdjson::error_code code) {
   if (code == simdjson::DEPTH_ERROR) {
     return {ErrorCode::invalid_json,
             fmt::format("the body is nested deeper than {} levels", kMaxJsonDepth)};
   }
+  if (auto offset = lone_surrogate(body)) return half_a_pair(*offset);
   json::parse_options options;
   options.max_depth = kMaxJsonDepth;
   json::stream_parser parser({}, options);
   boost::system::error_code failure;
   const std::size_t offset = parser.write_some(body.data(), body.size(), failure);
-  if (!failure) parser.finish(failure);
-  const bool trailing = !failure && offset < body.size();
+  const bool trailing = !failure && parser.done() && offset < body.size();
+  if (!failure && !trailing) parser.finish(failure);
   if (!failure && !trailing) {
     return {ErrorCode::invalid_json,
             fmt::format("the body is not valid JSON: {}", simdjson::error_message(code))};
@@ -166,10 +172,7 @@ Result<JsonFacts> JsonScanner::scan(std::string& body) {
   if (auto failure = parser_->dom.parse(body.data(), body.size(), false).get(document)) {
     return invalid_json(body, failure);
   }
-  if (auto offset = lone_surrogate(body)) {
-    return Error{ErrorCode::invalid_json,
-                 fmt::format("the body has half a surrogate pair at byte {}", *offset)};
-  }
+  if (auto offset = lone_surrogate(body)) return half_a_pair(*offset);
   dom::object members;
   if (document.get(members) != simdjson::SUCCESS) {
     return Error{ErrorCode::invalid_json, "the body must be a JSON object"};

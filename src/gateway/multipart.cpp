@@ -204,9 +204,11 @@ Result<bool> MultipartScanner::read_content() {
   std::size_t length = found != std::string_view::npos ? found
                        : rest().size() > kept          ? rest().size() - kept
                                                        : 0;
-  if (!content_started_ && length >= 2) {
-    consume(2);
-    length -= 2;
+  if (!content_started_) {
+    if (length < 2 && found == std::string_view::npos) return true;
+    const std::size_t blank = std::min<std::size_t>(length, 2);
+    consume(blank);
+    length -= blank;
     content_started_ = true;
   }
   if (length > 0) CHECK(sink_.data(rest().substr(0, length)));

@@ -64,14 +64,14 @@ struct Scheduler::Impl {
   void place_alone(Model& model);
   Placed place(Model& model);
   void scale_out(Model& model);
-  bool refuse_if_impossible(Model& model, Bytes need);
+  std::optional<Error> never_fits(const Model& model, Bytes need) const;
   void start(Model& model, Bytes bytes);
   std::optional<Bytes> size_of(const Model& model) const;
   Bytes need_of(const Model& model) const;
   Instance* evicted_instance(const Model& model) const;
   std::uint32_t alive(const Model& model) const;
   bool permanent(const Instance& instance) const;
-  Bytes permanent_bytes(const Device& device, const Model& besides) const;
+  Bytes permanent_bytes(const Device& device, const Model* besides) const;
   Bytes leaving_bytes(const Device& device) const;
   std::uint32_t slots_used(const Device& device) const;
   bool waits_for_drain(const Model& claimant) const;

@@ -35,7 +35,7 @@ std::optional<Bytes> Scheduler::Impl::size_of(const Model& model) const {
 // A model of unknown size gets all that can be had: it starts alone and is measured.
 Bytes Scheduler::Impl::need_of(const Model& model) const {
   if (auto size = size_of(model)) return *size;
-  return model.device->ledger.budget() - permanent_bytes(*model.device, model);
+  return model.device->ledger.budget() - permanent_bytes(*model.device, &model);
 }
 
 scheduling::Instance* Scheduler::Impl::evicted_instance(const Model& model) const {
@@ -106,6 +106,7 @@ void Scheduler::Impl::mark_aged(Device& device) {
 void Scheduler::Impl::pump(Device& device) {
   device.dirty = false;
   device.hopeless.reset();
+  device.permanent.reset();
   device.blocked_by = nullptr;
   serve_growth(device);
   for (Model* model : std::vector<Model*>(device.claims)) place(*model);
@@ -134,7 +135,13 @@ Scheduler::Impl::Placed Scheduler::Impl::place(Model& model) {
   Device& device = *model.device;
   // 1. What can never fit is refused.
   const Bytes need = need_of(model);
-  if (refuse_if_impossible(model, need)) return Placed::refused;
+  if (auto error = never_fits(model, need)) {
+    model.last_error = error->message;
+    model.load_wanted = false;
+    if (model.claiming) drop_claim(model);
+    refuse_all(model, *error, error->info().retryable ? retry_after(model) : 0);
+    return Placed::refused;
+  }
 
   // 2. A claim begins only when a load slot is to be had.
   if (!model.claiming && slots_used(device) >= limits.loads_per_device) return Placed::no_slot;
@@ -146,6 +153,8 @@ Scheduler::Impl::Placed Scheduler::Impl::place(Model& model) {
   const Bytes from_free = std::min(device.ledger.free(), shortage);
   const Bytes from_victims = shortage - from_free;
   if (from_victims > Bytes(0)) {
+    const bool hopeless = device.hopeless && from_victims >= *device.hopeless;
+    if (hopeless && !model.claiming) return Placed::no_room;
     if (from_victims <= leaving_bytes(device)) return Placed::waiting;
     std::vector<Instance*> victims = find_victims(device, model, from_victims, false);
     if (victims.empty()) {
@@ -168,31 +177,27 @@ Scheduler::Impl::Placed Scheduler::Impl::place(Model& model) {
   return Placed::started;
 }
 
-bool Scheduler::Impl::refuse_if_impossible(Model& model, Bytes need) {
+std::optional<Error> Scheduler::Impl::never_fits(const Model& model, Bytes need) const {
   Device& device = *model.device;
   const Bytes budget = device.ledger.budget();
-  std::optional<Error> error;
+  const std::string& name = model.policy.name;
   if (need > budget) {
-    error = Error{ErrorCode::model_too_large,
-                  fmt::format("model \"{}\" needs {}, device {} has {}: raise the device's memory "
-                              "or use a smaller model",
-                              model.policy.name, to_string(need), device.name, to_string(budget))};
-  } else if (need <= Bytes(0) || need > device.ledger.free() + model.held) {
-    // Only now is it worth adding up what never leaves.
-    const Bytes left = budget - permanent_bytes(device, model);
-    if (need > left || left <= Bytes(0)) {
-      error = Error{ErrorCode::out_of_memory,
-                    fmt::format("model \"{}\" needs {}, pinned and always-on models leave {} of "
-                                "device {}: unpin one or raise the device's memory",
-                                model.policy.name, to_string(need), to_string(left), device.name)};
-    }
+    return Error{
+        ErrorCode::model_too_large,
+        fmt::format("model \"{}\" needs {}, device {} has {}: raise the device's memory or "
+                    "use a smaller model",
+                    name, to_string(need), device.name, to_string(budget))};
   }
-  if (!error) return false;
-  model.last_error = error->message;
-  model.load_wanted = false;
-  if (model.claiming) drop_claim(model);
-  refuse_all(model, *error, error->info().retryable ? retry_after(model) : 0);
-  return true;
+  if (need > Bytes(0) && need <= device.ledger.free() + model.held) return std::nullopt;
+  // The sum over all models is looked up; only when that is too much, its own share is taken out.
+  if (!device.permanent) device.permanent = permanent_bytes(device, nullptr);
+  if (need > Bytes(0) && need <= budget - *device.permanent) return std::nullopt;
+  const Bytes left = budget - permanent_bytes(device, &model);
+  if (need > Bytes(0) && need <= left) return std::nullopt;
+  return Error{ErrorCode::out_of_memory,
+               fmt::format("model \"{}\" needs {}, pinned and always-on models leave {} of device "
+                           "{}: unpin one or raise the device's memory",
+                           name, to_string(need), to_string(left), device.name)};
 }
 
 void Scheduler::Impl::start(Model& model, Bytes bytes) {
@@ -310,11 +315,11 @@ bool Scheduler::Impl::permanent(const Instance& instance) const {
   return model.policy.pinned || (!model.held_down && alive(model) <= model.policy.min_instances);
 }
 
-Bytes Scheduler::Impl::permanent_bytes(const Device& device, const Model& besides) const {
+Bytes Scheduler::Impl::permanent_bytes(const Device& device, const Model* besides) const {
   Bytes sum;
   for (const Instance* instance : device.instances) {
     // One that is being measured gives most of it back soon.
-    if (instance->sizing || instance->model == &besides) continue;
+    if (instance->sizing || instance->model == besides) continue;
     if (permanent(*instance)) sum += instance->grant;
   }
   return sum;
@@ -353,7 +358,6 @@ bool Scheduler::Impl::may_close(const Instance& instance, bool idle_only) const 
 std::vector<scheduling::Instance*> Scheduler::Impl::find_victims(const Device& device,
                                                                  const Model& claimant,
                                                                  Bytes needed, bool idle_only) {
-  if (device.hopeless && needed >= *device.hopeless && !idle_only) return {};
   std::vector<Instance*> found;
   std::vector<scheduling::Candidate> candidates;
   Bytes sum;

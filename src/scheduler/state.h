@@ -124,6 +124,7 @@ struct Device {
 
   bool dirty = false;                 // bytes, a load slot or a victim may have become available
   std::optional<Bytes> hopeless;      // no victims for this much were found since the last look
+  std::optional<Bytes> permanent;     // what pinned and always-on models held at the last look
   const Model* blocked_by = nullptr;  // an aged demand without room: nobody passes it
 };
 
