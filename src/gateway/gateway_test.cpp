@@ -46,6 +46,20 @@ TEST(Gateway, ListsEachModelOnceAndFindsItByAlias) {
   }(thread));
 }
 
+TEST(Gateway, AModelWithABrokenSpecIsShownAndRefused) {
+  Thread thread;
+  ModelRoute model = thread.model("broken", Task::other);
+  model.unusable = Error{ErrorCode::invalid_config, "model.toml:3: taks: unknown key"};
+  thread.publish(std::move(model));
+  thread.run([](Thread& t) -> asio::awaitable<void> {
+    Answer shown = co_await ask(t, get("/v1/models/broken"));
+    EXPECT_EQ(shown.status, 200);
+    Answer refused = co_await ask(t, post("/v1/chat/completions", R"({"model":"broken"})"));
+    EXPECT_EQ(refused.status, 500);
+    EXPECT_EQ(text(error_in(refused.body), "code"), "invalid_config");
+  }(thread));
+}
+
 TEST(Gateway, ReadyzIsRedWhenTheControlLoopStallsOrDrains) {
   Thread thread;
   thread.run([](Thread& t) -> asio::awaitable<void> {

@@ -60,7 +60,8 @@ Result<void> Request::choose_model(std::string_view name) {
             ? fmt::format("there is no model \"{}\"; GET /v1/models lists them", name)
             : fmt::format("there is no model \"{}\"; did you mean \"{}\"?", name, nearest)};
   }
-  if ((*found)->unusable) return *(*found)->unusable;
+  // A broken spec still shows in the list, and when asked for by name.
+  if ((*found)->unusable && route.api != Api::model) return *(*found)->unusable;
   if (!serves(route.api, (*found)->task)) {
     answer.blame("model");
     return Error{ErrorCode::task_mismatch,
