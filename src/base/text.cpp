@@ -60,4 +60,17 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
+std::string to_utf8(std::string_view text) {
+  if (is_utf8(text)) return std::string(text);
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t length = 1;
+    while (length <= 4 && at + length <= text.size() && !is_utf8(text.substr(at, length))) ++length;
+    const bool whole = length <= 4 && at + length <= text.size();
+    out += whole ? text.substr(at, length) : std::string_view("?");
+    at += whole ? length : 1;
+  }
+  return out;
+}
+
 }  // namespace omni

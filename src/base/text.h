@@ -11,5 +11,7 @@ namespace omni {
 std::string nearest_name(std::string_view name, const std::vector<std::string_view>& candidates);
 // True when the text is well-formed UTF-8 without surrogates.
 bool is_utf8(std::string_view text);
+// Well-formed UTF-8: broken bytes become '?'.
+std::string to_utf8(std::string_view text);
 
 }  // namespace omni

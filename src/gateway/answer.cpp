@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "gateway/errors.h"
+#include "http/error_body.h"
 #include "gateway/sse.h"
 
 namespace omni::gateway {
@@ -84,7 +84,7 @@ http::ResponseHead Answer::error_head(int status) const {
 
 asio::awaitable<void> Answer::fail(const Error& error) {
   if (ended_) co_return;
-  const std::string body = openai_error(error, request_id_, param_);
+  const std::string body = http::error_body(error, request_id_, param_);
   Result<void> sent;
   if (events_) {
     sent = co_await end_events(body);

@@ -4,6 +4,8 @@
 
 #include <boost/json.hpp>
 
+#include "http/error_body.h"
+
 namespace omni::gateway {
 namespace {
 
@@ -13,19 +15,19 @@ json::object error_in(const std::string& body) { return json::parse(body).at("er
 
 TEST(OpenAiError, SaysWhatWhoAndWhich) {
   const Error error{ErrorCode::model_not_found, "there is no model \"x\""};
-  const json::object shown = error_in(openai_error(error, "req_1", "model"));
+  const json::object shown = error_in(http::error_body(error, "req_1", "model"));
   EXPECT_EQ(shown.at("message"), "there is no model \"x\"");
   EXPECT_EQ(shown.at("type"), "invalid_request_error");
   EXPECT_EQ(shown.at("code"), "model_not_found");
   EXPECT_EQ(shown.at("param"), "model");
   EXPECT_EQ(shown.at("origin"), "client");
   EXPECT_EQ(shown.at("request_id"), "req_1");
-  EXPECT_TRUE(error_in(openai_error(error, "req_1")).at("param").is_null());
+  EXPECT_TRUE(error_in(http::error_body(error, "req_1")).at("param").is_null());
 }
 
 TEST(OpenAiError, IsUtf8WhateverTheMessageQuotes) {
   const Error error{ErrorCode::internal, "bad \xff\xc3\xa9 \xe2\x82"};
-  EXPECT_EQ(error_in(openai_error(error, "r")).at("message"), "bad ?\xc3\xa9 ??");
+  EXPECT_EQ(error_in(http::error_body(error, "r")).at("message"), "bad ?\xc3\xa9 ??");
 }
 
 TEST(EngineError, PassesAnErrorObjectUnchanged) {

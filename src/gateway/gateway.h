@@ -51,8 +51,4 @@ class Gateway {
   std::unique_ptr<Impl> impl_;
 };
 
-// The OpenAI error object, for errors found before a dialect is known:
-// {"error": {"message", "type", "code", "param": null, "origin": "omni", "request_id"}}
-std::string openai_error(const Error& error, std::string_view request_id);
-
 }  // namespace omni::gateway

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "gateway/errors.h"
 
 namespace omni::gateway {
 namespace {

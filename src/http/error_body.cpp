@@ -4,6 +4,8 @@
 
 #include <boost/json.hpp>
 
+#include "base/text.h"
+
 namespace omni::http {
 namespace {
 
@@ -37,13 +39,15 @@ std::string_view text_at(const json::object& object, std::string_view key) {
 
 }  // namespace
 
-std::string error_body(const Error& error, std::string_view request_id) {
+std::string error_body(const Error& error, std::string_view request_id, std::string_view param,
+                       std::optional<Origin> origin) {
   const ErrorInfo& info = error.info();
-  json::object object{{"message", error.message},
+  json::object object{{"message", to_utf8(error.message)},
                       {"type", info.openai_type},
                       {"code", info.name},
                       {"param", nullptr},
-                      {"origin", to_string(info.origin)}};
+                      {"origin", to_string(origin.value_or(info.origin))}};
+  if (!param.empty()) object["param"] = to_utf8(param);
   if (!request_id.empty()) object["request_id"] = request_id;
   return json::serialize(json::object{{"error", std::move(object)}});
 }

@@ -57,6 +57,11 @@ void ControlLoop::start(ThreadLinks links, std::vector<ModelFolder> folders,
   tasks_.spawn(tick());
 }
 
+void ControlLoop::begin_shutdown() {
+  shutdown_began_.store(true);
+  events_.close();
+}
+
 asio::awaitable<void> ControlLoop::stop() {
   stopping_ = true;
   const Error refusal{ErrorCode::shutting_down, "the daemon is shutting down"};
@@ -71,7 +76,6 @@ asio::awaitable<void> ControlLoop::stop() {
   // kill.
   const TimePoint deadline = Clock::now() + 2min;
   while (!live_.empty() && Clock::now() < deadline) co_await wait_for_change(deadline);
-  events_.close();
   co_await tasks_.stop();
 }
 
@@ -213,10 +217,19 @@ void ControlLoop::carry_out(StartInstance& action) {
   live->slot->id = live->id;
   live->slot->model = live->model->id;
   live->slot->capacity = live->model->spec.concurrency;
+  live->log_number = free_log_number(*live->model);
   live->model->instances.push_back(live->id);
   live_.emplace(live->id, live);
   set_state(*live, InstanceState::starting, to_string(action.grant));
   tasks_.spawn(run(live));
+}
+
+std::uint32_t ControlLoop::free_log_number(const Model& model) const {
+  std::set<std::uint32_t> used;
+  for (InstanceId id : model.instances) used.insert(live_.at(id)->log_number);
+  std::uint32_t number = 0;
+  while (used.contains(number)) ++number;
+  return number;
 }
 
 void ControlLoop::carry_out(AbortStart& action) {
@@ -327,7 +340,7 @@ asio::awaitable<Result<void>> ControlLoop::bring_up(std::shared_ptr<Live> live) 
   if (options_.uids) {
     CO_TRY(uid, options_.uids->of(model.spec.name));
   }
-  const LaunchContext context{options_.paths, options_.python_path, uid};
+  const LaunchContext context{options_.paths, options_.python_path, uid, live->log_number};
   CO_TRY(LaunchPlan plan, make_launch_plan(context, model.spec, model.provisioned, live->id));
   const auto cache = cache_dir(options_.paths, model.spec, model.provisioned);
   CO_CHECK(make_directories(cache, 0700));

@@ -57,6 +57,8 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   void start(ThreadLinks links, std::vector<ModelFolder> folders, std::function<void()> on_tick,
              std::function<void()> on_shut_down);
 
+  // A shutdown begins: log and event streams end, so that they do not hold it up.
+  void begin_shutdown();
   // Refuses what waits, stops every instance and ends all tasks.
   asio::awaitable<void> stop();
 
@@ -70,6 +72,7 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   asio::awaitable<Result<void>> load(std::string model) override;
   asio::awaitable<Result<void>> stop(std::string model) override;
   void shut_down() override;
+  bool stopping() const override { return shutdown_began_.load(); }
   Result<std::string> log_path(std::string_view model) override;
   asio::awaitable<std::vector<admin::Event>> events(std::uint64_t after, TimePoint until) override;
 
@@ -112,6 +115,7 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   asio::awaitable<void> provision(std::shared_ptr<Model> model);
   void refuse_held(Model& model, const Error& error);
   Model* find_model(std::string_view name);
+  std::uint32_t free_log_number(const Model& model) const;
   void touch(ModelId model);  // its route is published after the current event
   void sync_waiters(ModelId model);
   std::shared_ptr<const ModelRoute> make_route(const Model& model) const;
@@ -164,6 +168,7 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   std::uint64_t next_id_ = 1;
   std::uint64_t ticks_ = 0;
   bool stopping_ = false;
+  std::atomic<bool> shutdown_began_{false};
 };
 
 }  // namespace omni::node

@@ -36,6 +36,7 @@ struct ControlLoop::Live {
   std::shared_ptr<InstanceSlot> slot;
   std::uint32_t generation = 0;
   std::shared_ptr<Instance> process;
+  std::uint32_t log_number = 0;
   bool open = false;      // listed in the routes
   bool closing = false;   // closed by the scheduler, which waits for on_drained
   bool stopping = false;  // its processes are being ended on purpose

@@ -27,7 +27,8 @@ void EventLog::add(admin::Event event) {
 }
 
 std::vector<admin::Event> EventLog::since(std::uint64_t after) const {
-  if (after >= last_id_) return {};
+  if (after == last_id_) return {};
+  if (after > last_id_) after = 0;  // seen before a restart
   const std::uint64_t count = std::min<std::uint64_t>(last_id_ - after, events_.size());
   return {events_.end() - static_cast<std::ptrdiff_t>(count), events_.end()};
 }

@@ -20,8 +20,8 @@ class EventLog {
 
   // Adds "id" and "time".
   void add(admin::Event event);
-  // Events with an id above `after`: at once when there are some, else when one comes, or none at
-  // `until`.
+  // Events with an id above `after` (all, when it is above the newest: from before a restart): at
+  // once when there are some, else when one comes, or none at `until`.
   asio::awaitable<std::vector<admin::Event>> wait(std::uint64_t after, TimePoint until);
   // Ends every wait with what there is: the daemon is going down.
   void close();

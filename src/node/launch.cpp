@@ -105,8 +105,10 @@ std::filesystem::path cache_dir(const NodePaths& paths, const ModelSpec& spec,
   return paths.state / "cache" / spec.name / provisioned.version;
 }
 
-std::filesystem::path log_file(const NodePaths& paths, std::string_view model) {
-  return paths.logs / (std::string(model) + ".log");
+std::filesystem::path log_file(const NodePaths& paths, std::string_view model,
+                               std::uint32_t number) {
+  const std::string suffix = number == 0 ? "" : fmt::format("#{}", number + 1);
+  return paths.logs / fmt::format("{}{}.log", model, suffix);
 }
 
 Result<LaunchPlan> make_launch_plan(const LaunchContext& context, const ModelSpec& spec,
@@ -117,7 +119,7 @@ Result<LaunchPlan> make_launch_plan(const LaunchContext& context, const ModelSpe
   plan.model = spec.name;
   plan.working_directory = spec.dir;
   plan.run_dir = context.paths.run / "i" / to_string(instance);
-  plan.log_file = log_file(context.paths, spec.name);
+  plan.log_file = log_file(context.paths, spec.name, context.log_number);
   plan.uid = context.uid;
   plan.load_stall = spec.load_stall;
   plan.stop_grace = spec.stop_grace;

@@ -19,6 +19,7 @@ struct LaunchContext {
   const NodePaths& paths;
   std::filesystem::path python_path;  // where the packages omni and omni_runtime lie
   std::optional<uid_t> uid;           // of the model, as root
+  std::uint32_t log_number = 0;       // of this instance: no two that live write one file
 };
 
 // Fails when no port is free.
@@ -28,6 +29,9 @@ Result<LaunchPlan> make_launch_plan(const LaunchContext& context, const ModelSpe
 // <state>/cache/MODEL/VERSION: kept over restarts of one version, writable for the model.
 std::filesystem::path cache_dir(const NodePaths& paths, const ModelSpec& spec,
                                 const Provisioned& provisioned);
-std::filesystem::path log_file(const NodePaths& paths, std::string_view model);
+// <logs>/MODEL.log; of further instances beside it MODEL#2.log and so on ('#' is in no model's
+// name).
+std::filesystem::path log_file(const NodePaths& paths, std::string_view model,
+                               std::uint32_t number = 0);
 
 }  // namespace omni::node

@@ -18,6 +18,7 @@
 
 #include "admin/admin.h"
 #include "base/files.h"
+#include "http/error_body.h"
 #include "node/control_loop.h"
 #include "node/io_thread.h"
 
@@ -108,7 +109,7 @@ http::ServerOptions server_options(const NodeConfig& config) {
   options.header_timeout = config.header_timeout;
   options.idle_timeout = config.idle_timeout;
   options.render_error = [](const Error& error) {
-    return std::pair(gateway::openai_error(error, ""), std::string("application/json"));
+    return std::pair(http::error_body(error), std::string("application/json"));
   };
   return options;
 }
@@ -211,6 +212,7 @@ void Daemon::on_signal(int number) {
 // Requests that run or wait finish first; then the models stop; then the threads end.
 asio::awaitable<void> Daemon::shut_down() {
   shared_.draining = true;
+  control_.begin_shutdown();
   for (auto& thread : threads_) thread->drain();
   const TimePoint deadline = Clock::now() + options_.config.shutdown_timeout;
   cut_.expires_at(deadline);

@@ -49,7 +49,7 @@ Provisioned provisioned() {
 
 TEST(Launch, FillsPlaceholdersOfCommandAndEnvironment) {
   const NodePaths paths = NodePaths::below("/r");
-  const LaunchContext context{paths, "/lib/python", 700001};
+  const LaunchContext context{paths, "/lib/python", 700001, 0};
   const auto plan = make_launch_plan(context, command_spec(), provisioned(), InstanceId{7}).value();
   const std::string socket = (paths.run / "i/7/engine.sock").string();
   EXPECT_EQ(plan.argv, (std::vector<std::string>{"/state/environments/1/bin/llama-server", "-m",
@@ -63,12 +63,18 @@ TEST(Launch, FillsPlaceholdersOfCommandAndEnvironment) {
   EXPECT_EQ(plan.uid, 700001u);
 }
 
+TEST(Launch, NoTwoInstancesThatLiveWriteOneLog) {
+  const NodePaths paths = NodePaths::below("/r");
+  EXPECT_EQ(log_file(paths, "llama"), paths.logs / "llama.log");
+  EXPECT_EQ(log_file(paths, "llama", 1), paths.logs / "llama#2.log");
+}
+
 TEST(Launch, GivesEachStartAPortOfItsOwn) {
   ModelSpec spec = command_spec();
   spec.command->command = {"/usr/bin/engine", "--port", "{port}"};
   spec.command->uses_socket = false;
   const NodePaths paths = NodePaths::below("/r");
-  const LaunchContext context{paths, "/lib/python", std::nullopt};
+  const LaunchContext context{paths, "/lib/python", std::nullopt, 0};
   const auto plan = make_launch_plan(context, spec, provisioned(), InstanceId{1}).value();
   EXPECT_NE(plan.endpoint.port, 0);
   EXPECT_EQ(plan.argv.back(), std::to_string(plan.endpoint.port));
@@ -79,7 +85,7 @@ TEST(Launch, RunsHandlersInTheirEnvironmentWithSettings) {
   spec.command.reset();
   spec.python = PythonEngine{};
   const NodePaths paths = NodePaths::below("/r");
-  const LaunchContext context{paths, "/lib/python", std::nullopt};
+  const LaunchContext context{paths, "/lib/python", std::nullopt, 0};
   auto plan = make_launch_plan(context, spec, provisioned(), InstanceId{3}).value();
   EXPECT_EQ(plan.argv[0], "/state/environments/1/bin/python");
   const auto settings = boost::json::parse(plan.argv.back()).as_object();
