@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "http/error_body.h"
 #include "gateway/sse.h"
+#include "http/error_body.h"
 
 namespace omni::gateway {
 

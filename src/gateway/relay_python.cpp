@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "gateway/errors.h"
 
 namespace omni::gateway {
 namespace {
