@@ -179,7 +179,7 @@ class Daemon:
     # ---- public API
 
     def post(
-        self, path: str, body: bytes, content_type: str = "application/json", timeout: float = 120
+        self, path: str, body: bytes, content_type: str = "application/json", timeout: float = 180
     ) -> bytes:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         status, answer = exchange(connection, "POST", path, body, {"Content-Type": content_type})

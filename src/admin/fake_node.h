@@ -1,6 +1,7 @@
 // A node for tests: answers from values that the test sets. Lives on one loop.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -79,7 +80,7 @@ class FakeNode final : public NodeControl {
   asio::steady_timer changed_;
   std::deque<Event> ring_;
   std::uint64_t last_id_ = 0;
-  bool stopping_ = false;
+  std::atomic<bool> stopping_ = false;
 };
 
 }  // namespace omni::admin

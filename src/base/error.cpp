@@ -39,7 +39,7 @@ constexpr ErrorInfo kTable[] = {
     {invalid_config, "invalid_config", 500, 78, "InvalidConfig", "server_error", Origin::omni,
      false, "Correct the file, line and key that the message names; try `omni check`."},
     {queue_full, "queue_full", 503, 75, "Overloaded", "server_error", Origin::omni, true,
-     "Retry after the seconds in Retry-After, or raise limits.queue."},
+     "Retry after the seconds in Retry-After, or raise limits.queue_per_model."},
     {queue_timeout, "queue_timeout", 503, 75, "Overloaded", "server_error", Origin::omni, true,
      "Retry after the seconds in Retry-After, or raise limits.queue_timeout."},
     {overloaded, "overloaded", 503, 75, "Overloaded", "server_error", Origin::omni, true,

@@ -121,7 +121,8 @@ void add_completion(CLI::App& app, Program& program) {
   auto shell = std::make_shared<std::string>();
   CLI::App* command = add_command(app, "completion", "Print the completion script of a shell");
   command->add_option("shell", *shell, "bash")->required()->check(CLI::IsMember({"bash"}));
-  command->callback([&app, &program] {
+  // `shell` has one value; it lives until the parser has written to it.
+  command->callback([&app, &program, shell] {
     program.command = [&app, &program] { return program.console.write(bash_script(app)); };
   });
 }

@@ -94,7 +94,7 @@ TEST_F(OfflineCommands, ServeRefusesAWrongConfigAndPassesOnTheDaemonsError) {
   const Outcome running = run_plain({"serve", "--root", folder_.path()}, {}, serve);
   EXPECT_EQ(running.exit_code, 69);
   EXPECT_EQ(running.err, "omni: a daemon runs here\n");
-  EXPECT_EQ(run_plain({"serve", "--config", "/nonexistent.toml"}, {}, serve).exit_code, 74);
+  EXPECT_EQ(run_plain({"serve", "--config", "/nonexistent.toml"}, {}, serve).exit_code, 78);
   write("omni.toml", "listn = []\n");
   EXPECT_EQ(run_plain({"serve", "--root", folder_.path()}, {}, serve).exit_code, 78);
 }

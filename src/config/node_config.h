@@ -44,8 +44,6 @@ struct Listen {
   bool operator==(const Listen&) const = default;
 };
 
-enum class Isolation : std::uint8_t { strict, best_effort, none };
-
 struct NodeConfig {
   std::vector<Listen> listen{{"127.0.0.1", 8484}, {"::1", 8484}};
   std::vector<std::string> cors_origins;

@@ -2,26 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "http/characters.h"
 #include "http/client_call.h"
-#include "http/response_writer.h"
 
 namespace omni::http {
 namespace {
-
-void append_value(std::string_view value, std::string& out) {
-  for (char c : value) out += is_value_char(c) ? c : ' ';
-}
-
-void append_target(std::string_view target, std::string& out) {
-  for (char c : target) {
-    if (is_target_char(c)) {
-      out += c;
-    } else {
-      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
-    }
-  }
-}
 
 std::string host_of(const Endpoint& endpoint) {
   return endpoint.kind == Endpoint::Kind::tcp ? to_string(endpoint) : "localhost";
@@ -72,33 +56,5 @@ asio::awaitable<Result<Response>> Client::request(const Endpoint& endpoint, std:
 }
 
 void Client::close_idle(const Endpoint& endpoint) { impl_->pool.close(endpoint); }
-
-std::string encode_head(std::string_view method, std::string_view target, const Headers& headers) {
-  std::string head;
-  head.reserve(512);
-  for (char c : method) {
-    if (is_token_char(c)) head += c;
-  }
-  head += ' ';
-  append_target(target, head);
-  head += " HTTP/1.1\r\n";
-  for (const Header& field : headers.fields()) {
-    for (char c : field.name) head += is_token_char(c) ? c : '-';
-    head += ": ";
-    append_value(field.value, head);
-    head += "\r\n";
-  }
-  head += "\r\n";
-  return head;
-}
-
-std::string encode_chunk(std::string_view data) {
-  std::string chunk;
-  chunk.reserve(data.size() + 20);
-  append_chunk_size(data.size(), chunk);
-  chunk += data;
-  chunk += "\r\n";
-  return chunk;
-}
 
 }  // namespace omni::http

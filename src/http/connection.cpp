@@ -170,6 +170,7 @@ void Connection::begin_exchange() {
     body_.reset_length(request_.content_length.value_or(0));
   }
   lent_ = 0;
+  keep_alive_ = request_.keep_alive;
   continue_due_ = request_.expect_continue && request_.has_body();
   started_ = finished_ = head_held_ = false;
   bytes_sent_ = 0;
@@ -272,7 +273,7 @@ asio::awaitable<Result<void>> Connection::send_continue() {
 }
 
 Error Connection::read_error(IoResult result) {
-  keep_alive_ = false;
+  keep_alive_ = false;  // and no second wait for the rest
   if (result.kind == IoResult::Kind::timeout) {
     return {ErrorCode::request_timeout, fmt::format("no byte of the request body came within {}",
                                                     to_string(server_->options.body_idle_timeout))};
@@ -312,8 +313,7 @@ Result<void> Connection::begin_response(const ResponseHead& head, bool upgrade) 
   framing_.upgrade = upgrade;
   const bool until_close = body_expected_ && !head.content_length && request_.http_1_0;
   // What has been read of a chunked body may hold its end: then the connection can be kept.
-  framing_.keep_alive =
-      request_.keep_alive && !server_->draining && !until_close && body_rest_is_small();
+  framing_.keep_alive = keep_alive_ && !server_->draining && !until_close && body_rest_is_small();
   out_.clear();
   CHECK(append_response_head(head, framing_, server_->date, out_));
   keep_alive_ = framing_.keep_alive;
@@ -401,7 +401,8 @@ asio::awaitable<Result<void>> Connection::send(Gather parts) {
 }
 
 Error Connection::write_error(IoResult result) {
-  broken_ = true;
+  // A part may have gone out: nothing that is written after it could be read right.
+  abort();
   client_gone_ = true;
   if (result.kind == IoResult::Kind::timeout) {
     return {ErrorCode::cancelled, fmt::format("the client read nothing for {}",

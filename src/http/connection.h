@@ -8,8 +8,8 @@
 
 #include "http/body_decoder.h"
 #include "http/deadlines.h"
+#include "http/head_writer.h"
 #include "http/peer_watch.h"
-#include "http/response_writer.h"
 #include "http/server.h"
 #include "http/stream.h"
 #include "http/strict_head.h"

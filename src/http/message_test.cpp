@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "http/client.h"
-#include "http/response_writer.h"
+#include "http/head_writer.h"
 
 namespace omni::http {
 namespace {

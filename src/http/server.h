@@ -1,10 +1,10 @@
 // The HTTP/1.1 server of one I/O thread: accepts, reads and checks heads, and hands each request to
-// one handler as an Exchange. Beast stays behind this header.
+// one handler as an Exchange.
 //
-// Rules (docs/contracts/head-validation.md): a strict check of the raw head before the parser sees
-// it; keep-alive and pipelining; 100-continue sent when the handler first reads the body; HEAD
-// answers carry no body; a connection whose request body was not read to its end is closed after
-// the answer (small rests are drained).
+// Rules (docs/contracts/head-validation.md): a strict head parser (strict_head.h); keep-alive and
+// pipelining; 100-continue sent when the handler first reads the body; HEAD answers carry no body;
+// a connection whose request body was not read to its end is closed after the answer (small rests
+// are drained).
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -42,11 +42,16 @@ class Exchange {
   // ---- request body
   // The next bytes of the decoded body, valid until the next call; empty at its end. Views into the
   // connection's buffer: nothing is copied.
+  // Errors: cancelled (the client left), request_timeout, invalid_request (malformed chunks).
   virtual asio::awaitable<Result<std::string_view>> read_some() = 0;
   // The whole rest. More than `limit` bytes: body_too_large, naming the limit.
   virtual asio::awaitable<Result<std::string>> read_all(Bytes limit) = 0;
 
   // ---- answer: respond(), or start() write()* finish()
+  // Framing is the server's: Content-Length, Transfer-Encoding, Connection and Keep-Alive fields of
+  // `head` are dropped, a length is given as head.content_length. A name or value that would break
+  // out of its line is refused (internal) and nothing is sent: another answer can follow. A client
+  // that left or reads nothing is `cancelled`.
   virtual asio::awaitable<Result<void>> respond(ResponseHead head, std::string_view body) = 0;
   // Holds the head back until the first write() or finish(), so that both go out in one system
   // call. `flush`: send it now (a stream's head before its first event).
@@ -57,15 +62,15 @@ class Exchange {
   // The answer cannot be completed: the connection is closed without its end, so that the client
   // sees a broken message and not a short one.
   virtual void abort() = 0;
-  virtual bool started() const = 0;  // start() or respond() was called
-  virtual std::uint64_t bytes_sent() const = 0;
+  virtual bool started() const = 0;              // start() or respond() was called
+  virtual std::uint64_t bytes_sent() const = 0;  // of the answer's body
 
   // ---- the client leaving
-  // The peer closed or half-closed. Kept fresh by a sweep of poll(POLLRDHUP) over watched
-  // exchanges, every 25 ms, also behind pipelined bytes.
+  // The peer closed or half-closed, also behind pipelined bytes. Asks the socket.
   virtual bool client_gone() const = 0;
-  // Called once on this thread when the sweep finds the client gone; an empty function takes it
-  // back. The handler sets it around a wait (queue, engine).
+  // Called once on this thread when the client is gone, found by a sweep of poll(POLLRDHUP) over
+  // watched exchanges every 25 ms; an empty function takes it back. The handler sets it around a
+  // wait (queue, engine); it ends with the exchange.
   virtual void on_client_gone(std::function<void()> callback) = 0;
 
   // Takes the connection over after a 101: raw bytes both ways, starting with what was read too
@@ -77,6 +82,8 @@ class Exchange {
   virtual asio::awaitable<Result<Upgraded>> upgrade(ResponseHead head) = 0;
 };
 
+// An exception that leaves it is logged and costs its client a 500 (or a broken answer, when one
+// had begun). So does returning without an answer.
 using Handler = std::function<asio::awaitable<void>(Exchange&)>;
 
 struct ServerOptions {
@@ -85,15 +92,18 @@ struct ServerOptions {
   Duration idle_timeout = std::chrono::seconds(75);    // between requests
   Duration body_idle_timeout = std::chrono::seconds(60);
   Duration write_timeout = std::chrono::seconds(60);  // a client that reads nothing
+  // At the cap the connection idle for longest makes room; without one newcomers wait in the
+  // kernel's queue.
   std::size_t max_connections = 10'000;
   // Renders an error found before the handler runs (bad head, timeout). Returns body and content
   // type.
   std::function<std::pair<std::string, std::string>(const Error&)> render_error;
 };
 
-// A bound, listening socket. The first TCP listener of an address binds without SO_REUSEPORT, so
-// that a second daemon is refused (already_running); then the option is set, for the other threads'
-// listeners.
+// A bound, listening socket. A Unix socket file that nobody listens on is replaced, a live one is
+// already_running; the file stays when the daemon ends. The first TCP listener of an address binds
+// without SO_REUSEPORT, so that a second daemon is refused (already_running); then the option is
+// set, for the other threads' listeners.
 struct Listener {
   Fd socket;
   Endpoint endpoint;  // with the real port when 0 was asked for
@@ -112,7 +122,9 @@ class Server {
   // No new connection or request; idle connections close, running exchanges go on, their
   // connections close after them (Connection: close).
   void drain();
-  // Ends when no exchange is left or at the deadline, when the rest is cut.
+  // Drains; ends when no connection is left or at the deadline, when the rest is cut: sockets close
+  // and the handlers' coroutines are cancelled (their next co_await throws operation_aborted). To
+  // be awaited before anything that handlers use is destroyed.
   asio::awaitable<void> stop(TimePoint deadline);
 
  private:

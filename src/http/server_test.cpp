@@ -173,6 +173,7 @@ TEST(Server, EndsWaitForBodyThatStops) {
     co_await client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf");
     const Answer answer = co_await client.read();
     EXPECT_EQ(answer.body, "POST / [request_timeout]");
+    EXPECT_EQ(answer.headers.at("connection"), "close");
     const std::string rest = co_await client.read_to_end();
     EXPECT_EQ(rest, "");
   }());

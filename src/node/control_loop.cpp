@@ -328,8 +328,7 @@ asio::awaitable<Result<void>> ControlLoop::bring_up(std::shared_ptr<Live> live) 
     CO_TRY(uid, options_.uids->of(model.spec.name));
   }
   const LaunchContext context{options_.paths, options_.python_path, uid};
-  CO_TRY(LaunchPlan plan,
-         make_launch_plan(context, model.spec, model.provisioned, live->id, live->grant));
+  CO_TRY(LaunchPlan plan, make_launch_plan(context, model.spec, model.provisioned, live->id));
   const auto cache = cache_dir(options_.paths, model.spec, model.provisioned);
   CO_CHECK(make_directories(cache, 0700));
   if (uid && ::chown(cache.c_str(), *uid, *uid) != 0)

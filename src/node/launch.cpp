@@ -8,11 +8,10 @@
 #include <cmath>
 
 #include "base/fd.h"
+#include "config/placeholders.h"
 
 namespace omni::node {
 namespace {
-
-using Variables = std::map<std::string, std::string, std::less<>>;
 
 // The kernel's choice. It is free again until the engine binds it: an engine that loses that race
 // fails its start, and the next start gets another port.
@@ -30,22 +29,6 @@ Result<std::uint16_t> free_port() {
   return ntohs(address.sin_port);
 }
 
-// Names were checked when the spec was read, so an unknown one is left as it stands.
-std::string fill(std::string_view text, const Variables& variables) {
-  std::string out;
-  while (!text.empty()) {
-    const std::size_t open = text.find('{');
-    const std::size_t close = open == text.npos ? text.npos : text.find('}', open);
-    if (close == text.npos) break;
-    out += text.substr(0, open);
-    auto found = variables.find(text.substr(open + 1, close - open - 1));
-    out +=
-        found != variables.end() ? found->second : std::string(text.substr(open, close - open + 1));
-    text.remove_prefix(close + 1);
-  }
-  return out += text;
-}
-
 int thread_count(const ModelSpec& spec) {
   return std::max(1, static_cast<int>(std::ceil(spec.cpus)));
 }
@@ -55,10 +38,11 @@ std::string python_of(const Provisioned& provisioned) {
                                      : (provisioned.env_dir / "bin/python").string();
 }
 
-std::map<std::string, std::string> environment(const LaunchContext& context, const ModelSpec& spec,
-                                               const Provisioned& provisioned,
-                                               const std::filesystem::path& cache,
-                                               const Variables& variables) {
+Result<std::map<std::string, std::string>> environment(const LaunchContext& context,
+                                                       const ModelSpec& spec,
+                                                       const Provisioned& provisioned,
+                                                       const std::filesystem::path& cache,
+                                                       const PlaceholderValues& values) {
   std::string path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
   if (!provisioned.env_dir.empty()) path = (provisioned.env_dir / "bin").string() + ":" + path;
   std::map<std::string, std::string> env{
@@ -78,7 +62,9 @@ std::map<std::string, std::string> environment(const LaunchContext& context, con
     env["PYTHONPATH"] = context.python_path.string();
     env["PYTHONUNBUFFERED"] = "1";
   }
-  for (const auto& [name, value] : spec.env) env[name] = fill(value, variables);
+  for (const auto& [name, value] : spec.env) {
+    TRY(env[name], fill_placeholders(value, values));
+  }
   return env;
 }
 
@@ -124,8 +110,7 @@ std::filesystem::path log_file(const NodePaths& paths, std::string_view model) {
 }
 
 Result<LaunchPlan> make_launch_plan(const LaunchContext& context, const ModelSpec& spec,
-                                    const Provisioned& provisioned, InstanceId instance,
-                                    Bytes grant) {
+                                    const Provisioned& provisioned, InstanceId instance) {
   const auto cache = cache_dir(context.paths, spec, provisioned);
   LaunchPlan plan;
   plan.id = instance;
@@ -137,11 +122,11 @@ Result<LaunchPlan> make_launch_plan(const LaunchContext& context, const ModelSpe
   plan.load_stall = spec.load_stall;
   plan.stop_grace = spec.stop_grace;
 
-  Variables variables{{"model_dir", spec.dir.string()},
-                      {"env_dir", provisioned.env_dir.string()},
-                      {"memory", std::to_string(grant.count() >> 20)},
-                      {"threads", std::to_string(thread_count(spec))}};
-  for (const auto& [name, path] : provisioned.weights) variables["weights." + name] = path.string();
+  PlaceholderValues values{{"model_dir", spec.dir.string()},
+                           {"env_dir", provisioned.env_dir.string()},
+                           {"memory", std::to_string(spec.memory.value_or(Bytes()).count() >> 20)},
+                           {"threads", std::to_string(thread_count(spec))}};
+  for (const auto& [name, path] : provisioned.weights) values["weights." + name] = path.string();
 
   if (spec.python) {
     plan.python = true;
@@ -150,17 +135,19 @@ Result<LaunchPlan> make_launch_plan(const LaunchContext& context, const ModelSpe
   } else {
     if (spec.command->uses_socket) {
       plan.endpoint = Endpoint::unix_at((plan.run_dir / "engine.sock").string());
-      variables["socket"] = plan.endpoint.path;
+      values["socket"] = plan.endpoint.path;
     } else {
       TRY(const std::uint16_t port, free_port());
       plan.endpoint = Endpoint::tcp_at("127.0.0.1", port);
-      variables["port"] = std::to_string(port);
+      values["port"] = std::to_string(port);
     }
     plan.ready_path = spec.command->ready_path;
-    for (const std::string& word : spec.command->command)
-      plan.argv.push_back(fill(word, variables));
+    for (const std::string& word : spec.command->command) {
+      TRY(std::string filled, fill_placeholders(word, values));
+      plan.argv.push_back(std::move(filled));
+    }
   }
-  plan.env = environment(context, spec, provisioned, cache, variables);
+  TRY(plan.env, environment(context, spec, provisioned, cache, values));
   plan.reach = reach(context, spec, provisioned, plan, cache);
   return plan;
 }

@@ -23,8 +23,7 @@ struct LaunchContext {
 
 // Fails when no port is free.
 Result<LaunchPlan> make_launch_plan(const LaunchContext& context, const ModelSpec& spec,
-                                    const Provisioned& provisioned, InstanceId instance,
-                                    Bytes grant);
+                                    const Provisioned& provisioned, InstanceId instance);
 
 // <state>/cache/MODEL/VERSION: kept over restarts of one version, writable for the model.
 std::filesystem::path cache_dir(const NodePaths& paths, const ModelSpec& spec,

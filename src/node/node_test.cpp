@@ -36,6 +36,7 @@ ModelSpec command_spec() {
                   "--cache-ram", "{memory}", "-t", "{threads}", "{literal"},
       .uses_socket = true};
   spec.cpus = 1.5;
+  spec.memory = 512_MiB;
   spec.env["DATA"] = "{model_dir}/data";
   return spec;
 }
@@ -49,8 +50,7 @@ Provisioned provisioned() {
 TEST(Launch, FillsPlaceholdersOfCommandAndEnvironment) {
   const NodePaths paths = NodePaths::below("/r");
   const LaunchContext context{paths, "/lib/python", 700001};
-  const auto plan =
-      make_launch_plan(context, command_spec(), provisioned(), InstanceId{7}, 512_MiB).value();
+  const auto plan = make_launch_plan(context, command_spec(), provisioned(), InstanceId{7}).value();
   const std::string socket = (paths.run / "i/7/engine.sock").string();
   EXPECT_EQ(plan.argv, (std::vector<std::string>{"/state/environments/1/bin/llama-server", "-m",
                                                  "/state/weights/x.gguf", "--host", socket,
@@ -69,7 +69,7 @@ TEST(Launch, GivesEachStartAPortOfItsOwn) {
   spec.command->uses_socket = false;
   const NodePaths paths = NodePaths::below("/r");
   const LaunchContext context{paths, "/lib/python", std::nullopt};
-  const auto plan = make_launch_plan(context, spec, provisioned(), InstanceId{1}, 1_MiB).value();
+  const auto plan = make_launch_plan(context, spec, provisioned(), InstanceId{1}).value();
   EXPECT_NE(plan.endpoint.port, 0);
   EXPECT_EQ(plan.argv.back(), std::to_string(plan.endpoint.port));
 }
@@ -80,7 +80,7 @@ TEST(Launch, RunsHandlersInTheirEnvironmentWithSettings) {
   spec.python = PythonEngine{};
   const NodePaths paths = NodePaths::below("/r");
   const LaunchContext context{paths, "/lib/python", std::nullopt};
-  auto plan = make_launch_plan(context, spec, provisioned(), InstanceId{3}, 1_MiB).value();
+  auto plan = make_launch_plan(context, spec, provisioned(), InstanceId{3}).value();
   EXPECT_EQ(plan.argv[0], "/state/environments/1/bin/python");
   const auto settings = boost::json::parse(plan.argv.back()).as_object();
   EXPECT_EQ(settings.at("weights").as_object().at("gguf").as_string(), "/state/weights/x.gguf");
@@ -89,7 +89,7 @@ TEST(Launch, RunsHandlersInTheirEnvironmentWithSettings) {
 
   Provisioned bare = provisioned();
   bare.env_dir.clear();
-  plan = make_launch_plan(context, spec, bare, InstanceId{3}, 1_MiB).value();
+  plan = make_launch_plan(context, spec, bare, InstanceId{3}).value();
   EXPECT_EQ(plan.argv[0], "/usr/bin/python3") << "without requirements the system's Python serves";
 }
 

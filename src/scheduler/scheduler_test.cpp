@@ -247,12 +247,7 @@ TEST(Placement, RefusesWhatIsLargerThanTheDevice) {
 
 TEST(Placement, RefusesWhatPinnedModelsLeaveNoRoomFor) {
   Node node;
-  node.model({
-      .id = ModelId{1},
-      .declared = 60_MiB,
-      .stop_after = 1h,
-      .mechanism = {},
-  });
+  node.model({.id = ModelId{1}, .declared = 60_MiB, .stop_after = 1h});
   node.model({.id = ModelId{2}, .declared = 60_MiB, .pinned = true, .stop_after = 1h});
   node.run(1, 2, 1);
   node.tick(1min);
@@ -377,6 +372,17 @@ TEST(Eviction, ReopensAVictimThatIsNoLongerNeeded) {
   EXPECT_THAT(node.request(3, 1), IsEmpty());
   EXPECT_THAT(node.forget(2), ElementsAre("open i1", "serve t3 i1"));
   EXPECT_THAT(node.drained(1), IsEmpty());  // of the close before
+}
+
+TEST(Eviction, AVictimThatIsPinnedMeanwhileStays) {
+  Node node;
+  node.model(1, 60_MiB);
+  node.model(2, 60_MiB);
+  node.run(1, 1, 1);
+  node.tick(1s);
+  EXPECT_THAT(node.request(2, 2), ElementsAre("close i1"));
+  EXPECT_THAT(node.model({.id = ModelId{1}, .declared = 60_MiB, .pinned = true, .stop_after = 1h}),
+              ElementsAre("open i1", "refuse t2 out_of_memory"));
 }
 
 TEST(Eviction, NeverTakesAPinnedModel) {

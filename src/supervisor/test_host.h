@@ -49,7 +49,8 @@ inline bool has_ended(const Fd& handle, std::chrono::milliseconds patience = 0ms
 
 inline pid_t parent_of(pid_t pid) {
   const std::string stat = read_text("/proc/" + std::to_string(pid) + "/stat");
-  return std::atoi(stat.c_str() + stat.rfind(')') + 4);
+  const std::size_t name_end = stat.rfind(") ");
+  return name_end == std::string::npos ? 0 : std::atoi(stat.c_str() + name_end + 4);
 }
 
 inline std::uint16_t free_port(int family) {
@@ -147,10 +148,17 @@ class TestHost {
   }
   ExitReport stop(const std::shared_ptr<Instance>& instance) { return run(instance->stop()); }
 
+  // Both throw for an instance that has ended: 0 is no process to signal.
   pid_t main_of(const std::shared_ptr<Instance>& instance) {
-    return run(instance->usage(false)).main_pid;
+    const pid_t pid = run(instance->usage(false)).main_pid;
+    if (pid <= 0) throw std::runtime_error("the instance has ended already");
+    return pid;
   }
-  pid_t shim_of(const std::shared_ptr<Instance>& instance) { return parent_of(main_of(instance)); }
+  pid_t shim_of(const std::shared_ptr<Instance>& instance) {
+    const pid_t pid = parent_of(main_of(instance));
+    if (pid <= 1) throw std::runtime_error("the instance has ended already");
+    return pid;
+  }
   // Every process of the instance but the shim.
   std::vector<Fd> handles_of(const std::shared_ptr<Instance>& instance) {
     std::vector<Fd> handles;

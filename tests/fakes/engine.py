@@ -25,35 +25,70 @@ from urllib.parse import parse_qs, urlsplit
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     where = parser.add_argument_group("where it listens")
-    where.add_argument("--socket", help="Unix socket; one that exists is an error, as with llama-server")
+    where.add_argument(
+        "--socket", help="Unix socket; one that exists is an error, as with llama-server"
+    )
     where.add_argument("--port", type=int, default=0)
     where.add_argument("--host", default="127.0.0.1", help="numeric, IPv4 or IPv6")
     answers = parser.add_argument_group("answers")
     answers.add_argument("--model", default="fake", help="the name in /v1/models")
-    answers.add_argument("--tokens", type=int, default=8, help="of an answer, unless max_tokens is less")
+    answers.add_argument(
+        "--tokens", type=int, default=8, help="of an answer, unless max_tokens is less"
+    )
     answers.add_argument("--token-delay", type=float, default=0.0, metavar="SECONDS")
     start = parser.add_argument_group("misbehaviour at start")
-    start.add_argument("--slow-start", type=float, default=0.0, metavar="SECONDS",
-                       help="/health is 503 for so long, while dots are printed and CPU time is used")
+    start.add_argument(
+        "--slow-start",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="/health is 503 for so long, while dots are printed and CPU time is used",
+    )
     start.add_argument("--stall", action="store_true", help="never listens and does nothing")
-    start.add_argument("--never-ready", action="store_true", help="/health is 503 for ever, without any progress")
-    start.add_argument("--garbage-health", type=float, nargs="?", const=float("inf"), default=0.0, metavar="SECONDS",
-                       help="/health answers what is not HTTP, for ever or for so long")
+    start.add_argument(
+        "--never-ready", action="store_true", help="/health is 503 for ever, without any progress"
+    )
+    start.add_argument(
+        "--garbage-health",
+        type=float,
+        nargs="?",
+        const=float("inf"),
+        default=0.0,
+        metavar="SECONDS",
+        help="/health answers what is not HTTP, for ever or for so long",
+    )
     start.add_argument("--die-at-start", type=int, nargs="?", const=1, metavar="CODE")
     life = parser.add_argument_group("misbehaviour of the process")
     life.add_argument("--ignore-term", action="store_true")
-    life.add_argument("--fork-setsid", action="store_true",
-                      help="a grandchild in a session of its own ignores SIGTERM and holds on")
-    life.add_argument("--flood-log", action="store_true", help="writes to its log as fast as it can")
-    life.add_argument("--leak", type=int, default=0, metavar="MIB", help="per request, never given back")
+    life.add_argument(
+        "--fork-setsid",
+        action="store_true",
+        help="a grandchild in a session of its own ignores SIGTERM and holds on",
+    )
+    life.add_argument(
+        "--flood-log", action="store_true", help="writes to its log as fast as it can"
+    )
+    life.add_argument(
+        "--leak", type=int, default=0, metavar="MIB", help="per request, never given back"
+    )
     request = parser.add_argument_group("misbehaviour at a request")
-    request.add_argument("--die-on-request", nargs="?", const="", metavar="TEXT",
-                         help="before any byte of the answer; with TEXT only when the body holds it")
+    request.add_argument(
+        "--die-on-request",
+        nargs="?",
+        const="",
+        metavar="TEXT",
+        help="before any byte of the answer; with TEXT only when the body holds it",
+    )
     request.add_argument("--die-mid-stream", action="store_true", help="after half of the tokens")
-    request.add_argument("--error-in-stream", action="store_true",
-                         help="an error event after half of the tokens and no [DONE]")
+    request.add_argument(
+        "--error-in-stream",
+        action="store_true",
+        help="an error event after half of the tokens and no [DONE]",
+    )
     return parser.parse_args()
 
 
@@ -80,8 +115,12 @@ class Stats:
 
     def snapshot(self) -> dict[str, int]:
         with self._lock:
-            return {"requests": self.requests, "cancelled": self.cancelled, "active": self.active,
-                    "peak_active": self.peak_active}
+            return {
+                "requests": self.requests,
+                "cancelled": self.cancelled,
+                "active": self.active,
+                "peak_active": self.peak_active,
+            }
 
 
 class Cancelled(Exception):
@@ -156,7 +195,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.misbehave()
             self.route(path)
         except BadRequest as error:
-            self.send_json({"error": {"message": str(error), "type": "invalid_request_error"}}, status=400)
+            self.send_json(
+                {"error": {"message": str(error), "type": "invalid_request_error"}}, status=400
+            )
         except (Cancelled, ConnectionError):
             cancelled = True
             self.close_connection = True
@@ -176,7 +217,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         route = routes.get(path)
         if route is None:
             self.read_body()
-            self.send_json({"error": {"message": f"no path {path}", "type": "not_found"}}, status=404)
+            self.send_json(
+                {"error": {"message": f"no path {path}", "type": "not_found"}}, status=404
+            )
         else:
             route()
 
@@ -204,7 +247,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_json({"status": "ok"})
 
     def models(self) -> None:
-        self.send_json({"object": "list", "data": [{"id": self.server.options.model, "object": "model"}]})
+        self.send_json(
+            {"object": "list", "data": [{"id": self.server.options.model, "object": "model"}]}
+        )
 
     def chat(self) -> None:
         body = self.read_json()
@@ -212,28 +257,54 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not isinstance(messages, list) or not messages:
             raise BadRequest("messages is missing")
         prompt = sum(len(str(message.get("content", "")).split()) for message in messages)
-        self.answer(body, prompt, "chat.completion",
-                    lambda text: {"message": {"role": "assistant", "content": text}},
-                    lambda text: {"delta": {"content": text}})
+        self.answer(
+            body,
+            prompt,
+            "chat.completion",
+            lambda text: {"message": {"role": "assistant", "content": text}},
+            lambda text: {"delta": {"content": text}},
+        )
 
     def completion(self) -> None:
         body = self.read_json()
         prompt = len(str(body.get("prompt", "")).split())
-        self.answer(body, prompt, "text_completion", lambda text: {"text": text}, lambda text: {"text": text})
+        self.answer(
+            body,
+            prompt,
+            "text_completion",
+            lambda text: {"text": text},
+            lambda text: {"text": text},
+        )
 
     def embeddings(self) -> None:
         body = self.read_json()
         texts = body.get("input", [])
         texts = [texts] if isinstance(texts, str) else texts
-        data = [{"object": "embedding", "index": i, "embedding": embed(str(text))} for i, text in enumerate(texts)]
+        data = [
+            {"object": "embedding", "index": i, "embedding": embed(str(text))}
+            for i, text in enumerate(texts)
+        ]
         words = sum(len(str(text).split()) for text in texts)
-        self.send_json({"object": "list", "model": body.get("model", ""), "data": data,
-                        "usage": {"prompt_tokens": words, "total_tokens": words}})
+        self.send_json(
+            {
+                "object": "list",
+                "model": body.get("model", ""),
+                "data": data,
+                "usage": {"prompt_tokens": words, "total_tokens": words},
+            }
+        )
 
     def echo(self) -> None:
         body = self.read_body()
-        self.send_json({"method": self.command, "path": self.path, "headers": list(self.headers.items()),
-                        "length": len(body), "sha256": hashlib.sha256(body).hexdigest()})
+        self.send_json(
+            {
+                "method": self.command,
+                "path": self.path,
+                "headers": list(self.headers.items()),
+                "length": len(body),
+                "sha256": hashlib.sha256(body).hexdigest(),
+            }
+        )
 
     def slow(self) -> None:
         """Answers after ?seconds=N, or counts as cancelled when the client leaves before."""
@@ -261,13 +332,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
         limit = body.get("max_completion_tokens", body.get("max_tokens"))
         if isinstance(limit, int):
             count = min(count, limit)
-        usage = {"prompt_tokens": prompt, "completion_tokens": count, "total_tokens": prompt + count}
+        usage = {
+            "prompt_tokens": prompt,
+            "completion_tokens": count,
+            "total_tokens": prompt + count,
+        }
         common = {"id": "fake-1", "created": 0, "model": body.get("model", "")}
         if body.get("stream"):
             options = body.get("stream_options") or {}
             chunk_kind = "chat.completion.chunk" if kind == "chat.completion" else kind
-            self.stream({**common, "object": chunk_kind}, count, part,
-                        usage if options.get("include_usage") else None)
+            self.stream(
+                {**common, "object": chunk_kind},
+                count,
+                part,
+                usage if options.get("include_usage") else None,
+            )
             return
         text = "".join(self.generate(count))
         choice = {"index": 0, "finish_reason": "stop", **whole(text)}
@@ -278,7 +357,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wait(self.server.options.token_delay)
             yield f"t{i} "
 
-    def stream(self, common: dict[str, Any], count: int, part: Any, usage: dict[str, int] | None) -> None:
+    def stream(
+        self, common: dict[str, Any], count: int, part: Any, usage: dict[str, int] | None
+    ) -> None:
         options = self.server.options
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
@@ -289,10 +370,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 print("dies in a stream", flush=True)
                 os._exit(4)
             if i == count // 2 and options.error_in_stream:
-                self.send_event({"error": {"message": "the fake fails here", "type": "server_error", "code": 500}})
+                self.send_event(
+                    {
+                        "error": {
+                            "message": "the fake fails here",
+                            "type": "server_error",
+                            "code": 500,
+                        }
+                    }
+                )
                 self.send_chunk(b"")
                 return
-            self.send_event({**common, "choices": [{"index": 0, "finish_reason": None, **part(text)}]})
+            self.send_event(
+                {**common, "choices": [{"index": 0, "finish_reason": None, **part(text)}]}
+            )
         self.send_event({**common, "choices": [{"index": 0, "finish_reason": "stop", **part("")}]})
         if usage:
             self.send_event({**common, "choices": [], "usage": usage})

@@ -73,10 +73,16 @@ class Daemon:
         self.process = None
         self.log = self.root / "daemon.log"
         listen = listen or [f"127.0.0.1:{self.port}"]
-        lines = [f"listen = {json.dumps(listen)}", f"models = [{json.dumps(str(self.models))}]", extra]
+        lines = [
+            f"listen = {json.dumps(listen)}",
+            f"models = [{json.dumps(str(self.models))}]",
+            extra,
+        ]
         lines += ["[device.host]", f'memory = "{memory}"']
         if limits:
-            lines += ["[limits]"] + [f"{key} = {json.dumps(value)}" for key, value in limits.items()]
+            lines += ["[limits]"] + [
+                f"{key} = {json.dumps(value)}" for key, value in limits.items()
+            ]
         self.config = self.root / "omni.toml"
         self.config.write_text("\n".join(lines) + "\n")
 
@@ -90,7 +96,17 @@ class Daemon:
             (folder / file).write_text(content)
         return folder
 
-    def fake_engine(self, name, *flags, transport="socket", task="chat", memory="32MiB", engine="", scaling="", extra=""):
+    def fake_engine(
+        self,
+        name,
+        *flags,
+        transport="socket",
+        task="chat",
+        memory="32MiB",
+        engine="",
+        scaling="",
+        extra="",
+    ):
         """A model served by tests/fakes/engine.py."""
         address = {
             "socket": ["--socket", "{socket}"],
@@ -117,7 +133,17 @@ class Daemon:
     # ---- life
 
     def start(self, wait=True, arguments=()):
-        command = [OMNI, "serve", "--root", str(self.root), "--config", str(self.config), "--log-level", "debug", *arguments]
+        command = [
+            OMNI,
+            "serve",
+            "--root",
+            str(self.root),
+            "--config",
+            str(self.config),
+            "--log-level",
+            "debug",
+            *arguments,
+        ]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
         if wait:
@@ -126,7 +152,9 @@ class Daemon:
 
     def _ready(self):
         if self.process.poll() is not None:
-            raise AssertionError(f"the daemon ended with {self.process.returncode}:\n{self.log.read_text()}")
+            raise AssertionError(
+                f"the daemon ended with {self.process.returncode}:\n{self.log.read_text()}"
+            )
         with contextlib.suppress(OSError):
             return self.get("/readyz").status == 200
 
@@ -138,7 +166,9 @@ class Daemon:
             self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            raise AssertionError(f"the daemon did not stop within {seconds} s:\n{self.log.read_text()[-4000:]}")
+            raise AssertionError(
+                f"the daemon did not stop within {seconds} s:\n{self.log.read_text()[-4000:]}"
+            )
 
     def __enter__(self):
         return self
@@ -146,9 +176,13 @@ class Daemon:
     def __exit__(self, kind, value, traceback):
         try:
             if kind is not None:
-                sys.stderr.write(f"---- log of the daemon\n{self.log.read_text()[-8000:] if self.log.exists() else ''}\n")
+                sys.stderr.write(
+                    f"---- log of the daemon\n{self.log.read_text()[-8000:] if self.log.exists() else ''}\n"
+                )
                 for log in sorted(self.root.glob("logs/*.log")):
-                    sys.stderr.write(f"---- {log.name}\n{log.read_text(errors='replace')[-3000:]}\n")
+                    sys.stderr.write(
+                        f"---- {log.name}\n{log.read_text(errors='replace')[-3000:]}\n"
+                    )
             self.stop()
         finally:
             if self.process and self.process.poll() is None:
@@ -166,7 +200,9 @@ class Daemon:
         return self._exchange(connection, method, path, body, headers)
 
     def admin(self, method, path, timeout=60):
-        return self._exchange(UnixConnection(self.admin_socket(), timeout), method, path, None, None)
+        return self._exchange(
+            UnixConnection(self.admin_socket(), timeout), method, path, None, None
+        )
 
     def admin_socket(self):
         return str(next(self.root.rglob("admin.sock")))
@@ -195,8 +231,15 @@ class Daemon:
     def stream(self, model, text="hello", timeout=60, **fields):
         """An open streaming chat: (connection, response)."""
         connection = self.connection(timeout)
-        body = {"model": model, "messages": [{"role": "user", "content": text}], "stream": True, **fields}
-        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+        body = {
+            "model": model,
+            "messages": [{"role": "user", "content": text}],
+            "stream": True,
+            **fields,
+        }
+        connection.request(
+            "POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"}
+        )
         return connection, connection.getresponse()
 
     # ---- views
@@ -209,7 +252,10 @@ class Daemon:
 
     def omni(self, *arguments, timeout=60):
         return subprocess.run(
-            [OMNI, *arguments, "--socket", self.admin_socket()], capture_output=True, text=True, timeout=timeout
+            [OMNI, *arguments, "--socket", self.admin_socket()],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
         )
 
 

@@ -2,9 +2,9 @@
 
 import ctypes
 import json
+import os
 import signal
 import subprocess
-import threading
 import time
 import unittest
 
@@ -28,8 +28,6 @@ class HeldThread:
             raise OSError(ctypes.get_errno(), "ptrace")
 
     def __enter__(self):
-        import os
-
         self._ptrace(PTRACE_SEIZE)
         self._ptrace(PTRACE_INTERRUPT)
         os.waitpid(self.tid, 0x40000000)  # __WALL
@@ -42,7 +40,9 @@ class Config(unittest.TestCase):
     def test_unknown_or_misplaced_key_fails_with_file_line_and_suggestion(self):
         with Daemon() as daemon:
             folder = daemon.model(
-                "typo", 'task = "other"\n[engine]\nkind = "python"\nhandlr = "handler.py"\n', {"handler.py": ""}
+                "typo",
+                'task = "other"\n[engine]\nkind = "python"\nhandlr = "handler.py"\n',
+                {"handler.py": ""},
             )
             misplaced = daemon.model(
                 "misplaced",
@@ -50,7 +50,10 @@ class Config(unittest.TestCase):
                 {"handler.py": "def handle_request(request, context): return {}"},
             )
             result = subprocess.run(
-                [harness.OMNI, "check", str(daemon.models)], capture_output=True, text=True, timeout=30
+                [harness.OMNI, "check", str(daemon.models)],
+                capture_output=True,
+                text=True,
+                timeout=30,
             )
             self.assertEqual(result.returncode, 78, result)
             output = result.stdout + result.stderr
@@ -59,7 +62,9 @@ class Config(unittest.TestCase):
             self.assertIn(f"{misplaced}/model.toml:2", output)
             self.assertIn("scaling", output)
             # The daemon serves the others, and says the same of these.
-            daemon.handler("good", "def handle_request(request, context):\n    return {'ok': True}\n")
+            daemon.handler(
+                "good", "def handle_request(request, context):\n    return {'ok': True}\n"
+            )
             daemon.start()
             self.assertEqual(daemon.post("/ai/run/good", {}).json(), {"ok": True})
             error = daemon.post("/ai/run/typo", {}).json()["error"]
@@ -77,13 +82,20 @@ class Config(unittest.TestCase):
 class Health(unittest.TestCase):
     def test_readyz_turns_red_when_the_control_loop_has_not_ticked(self):
         with Daemon() as daemon:
-            daemon.handler("echo", "def handle_request(request, context):\n    return dict(request.parameters)\n")
+            daemon.handler(
+                "echo",
+                "def handle_request(request, context):\n    return dict(request.parameters)\n",
+            )
             daemon.start()
             self.assertEqual(daemon.post("/ai/run/echo", {"a": 1}).json(), {"a": 1})
             with HeldThread(daemon.process.pid):  # the main thread runs the control loop
                 wait_until(lambda: daemon.get("/readyz").status == 503, what="/readyz to turn red")
                 self.assertEqual(daemon.get("/livez").status, 200)
-                self.assertEqual(daemon.post("/ai/run/echo", {"a": 2}).json(), {"a": 2}, "resident models serve on")
+                self.assertEqual(
+                    daemon.post("/ai/run/echo", {"a": 2}).json(),
+                    {"a": 2},
+                    "resident models serve on",
+                )
             wait_until(lambda: daemon.get("/readyz").status == 200, what="/readyz to recover")
 
     def test_metrics_count_requests(self):
@@ -149,17 +161,25 @@ class Waiting(unittest.TestCase):
         with Daemon() as daemon:
             daemon.fake_engine("unwanted", "--slow-start", "60")
             daemon.start()
-            connection, thread = daemon.connection(), None
+            connection = daemon.connection()
             body = json.dumps({"model": "unwanted", "messages": [{"role": "user", "content": "x"}]})
-            connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+            connection.request(
+                "POST", "/v1/chat/completions", body, {"Content-Type": "application/json"}
+            )
             wait_until(lambda: daemon.state("unwanted") == "starting", what="the start")
             connection.close()
-            wait_until(lambda: daemon.state("unwanted") == "stopped", seconds=10, what="the load to be called off")
+            wait_until(
+                lambda: daemon.state("unwanted") == "stopped",
+                seconds=10,
+                what="the load to be called off",
+            )
             self.assertEqual(daemon.instances(), [])
 
     def test_one_of_two_streams_is_cancelled_and_the_other_is_unharmed(self):
         with Daemon() as daemon:
-            daemon.fake_engine("pair", "--tokens", "40", "--token-delay", "0.03", scaling="concurrency = 2")
+            daemon.fake_engine(
+                "pair", "--tokens", "40", "--token-delay", "0.03", scaling="concurrency = 2"
+            )
             daemon.start()
             first_connection, first = daemon.stream("pair")
             second_connection, second = daemon.stream("pair")

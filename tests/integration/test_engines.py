@@ -1,6 +1,8 @@
 """Engines that misbehave, and the ways an engine may listen."""
 
-import pathlib
+import os
+import signal
+import threading
 import time
 import unittest
 
@@ -9,9 +11,13 @@ from harness import Daemon, processes_with, wait_until
 
 
 class Engines(unittest.TestCase):
-    def test_engine_that_forks_twice_calls_setsid_and_ignores_term_is_gone_within_the_deadline(self):
+    def test_engine_that_forks_twice_calls_setsid_and_ignores_term_is_gone_within_the_deadline(
+        self,
+    ):
         with Daemon() as daemon:
-            folder = daemon.fake_engine("stubborn", "--ignore-term", "--fork-setsid", engine='stop_grace = "1s"')
+            folder = daemon.fake_engine(
+                "stubborn", "--ignore-term", "--fork-setsid", engine='stop_grace = "1s"'
+            )
             daemon.start()
             self.assertEqual(daemon.chat("stubborn").status, 200)
             wait_until(lambda: len(processes_with(str(folder))) >= 2, what="the grandchild")
@@ -20,7 +26,9 @@ class Engines(unittest.TestCase):
             self.assertLess(time.monotonic() - began, 5)
             self.assertEqual(processes_with(str(folder)), [], "stop answers when nothing is left")
             self.assertEqual(daemon.state("stubborn"), "stopped")
-            self.assertEqual(daemon.chat("stubborn").status, 200, "and the next request starts it again")
+            self.assertEqual(
+                daemon.chat("stubborn").status, 200, "and the next request starts it again"
+            )
 
     def test_engine_that_crashes_at_start_backs_off_and_its_last_log_lines_are_in_the_error(self):
         with Daemon() as daemon:
@@ -41,7 +49,9 @@ class Engines(unittest.TestCase):
             self.assertGreaterEqual(int(answer.headers["Retry-After"]), 1)
             self.assertEqual(daemon.state("broken"), "failed")
 
-    def test_engine_that_crashes_at_a_request_is_restarted_and_the_request_poisons_two_at_most(self):
+    def test_engine_that_crashes_at_a_request_is_restarted_and_the_request_poisons_two_at_most(
+        self,
+    ):
         with Daemon() as daemon:
             daemon.fake_engine("fragile", "--die-on-request", "poison")
             daemon.start()
@@ -49,7 +59,9 @@ class Engines(unittest.TestCase):
             answer = daemon.chat("fragile", "poison")
             self.assertEqual(answer.status, 502, answer)
             self.assertEqual(answer.json()["error"]["code"], "instance_crashed")
-            self.assertEqual(daemon.chat("fragile", "good").status, 200, "others are served at once")
+            self.assertEqual(
+                daemon.chat("fragile", "good").status, 200, "others are served at once"
+            )
 
     def test_engine_with_garbage_health_is_never_ready_and_is_cut_when_it_stalls(self):
         with Daemon() as daemon:
@@ -62,9 +74,13 @@ class Engines(unittest.TestCase):
     def test_only_a_stalled_load_is_cut(self):
         with Daemon() as daemon:
             daemon.fake_engine("slow", "--slow-start", "3", engine='load_stall = "1s"')
-            daemon.fake_engine("stalled", "--slow-start", "60", "--stall", engine='load_stall = "1s"')
+            daemon.fake_engine(
+                "stalled", "--slow-start", "60", "--stall", engine='load_stall = "1s"'
+            )
             daemon.start()
-            self.assertEqual(daemon.chat("slow").status, 200, "a slow load that makes progress goes on")
+            self.assertEqual(
+                daemon.chat("slow").status, 200, "a slow load that makes progress goes on"
+            )
             answer = daemon.chat("stalled")
             self.assertEqual(answer.status, 503, answer)
             self.assertEqual(answer.json()["error"]["code"], "load_stalled")
@@ -98,10 +114,10 @@ class Crashes(unittest.TestCase):
             daemon.start()
             self.assertEqual(daemon.chat("victim").status, 200)
             pid = wait_until(lambda: daemon.instances()[0]["pid"])
-            import os, signal, threading
-
             answers = []
-            thread = threading.Thread(target=lambda: answers.append(daemon.chat("victim", max_tokens=20)))
+            thread = threading.Thread(
+                target=lambda: answers.append(daemon.chat("victim", max_tokens=20))
+            )
             thread.start()
             wait_until(lambda: daemon.instances()[0]["in_flight"] == 1)
             os.kill(pid, signal.SIGKILL)
@@ -116,7 +132,9 @@ class Crashes(unittest.TestCase):
             self.assertTrue(processes_with(str(folder)))
             daemon.process.kill()
             daemon.process.wait()
-            wait_until(lambda: not processes_with(str(folder)), what="the tree to end with its daemon")
+            wait_until(
+                lambda: not processes_with(str(folder)), what="the tree to end with its daemon"
+            )
             daemon.start()
             self.assertEqual(daemon.chat("orphan").status, 200)
 

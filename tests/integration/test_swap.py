@@ -52,10 +52,14 @@ class Swap(unittest.TestCase):
 
             def sampler():
                 while work:
-                    pss.append(sum(instance["pss_bytes"] for instance in daemon.instances(pss=True)))
+                    pss.append(
+                        sum(instance["pss_bytes"] for instance in daemon.instances(pss=True))
+                    )
                     time.sleep(0.2)
 
-            threads = [threading.Thread(target=client) for _ in range(8)] + [threading.Thread(target=sampler)]
+            threads = [threading.Thread(target=client) for _ in range(8)] + [
+                threading.Thread(target=sampler)
+            ]
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -63,7 +67,9 @@ class Swap(unittest.TestCase):
             self.assertEqual(problems, [])
             self.assertEqual(len(waits), 200)
             self.assertLess(max(waits), 30)
-            self.assertLessEqual(max(pss), 1.1 * 200 * (1 << 20), "sum of PSS within the budget and a tenth")
+            self.assertLessEqual(
+                max(pss), 1.1 * 200 * (1 << 20), "sum of PSS within the budget and a tenth"
+            )
 
     def test_a_request_at_any_moment_of_a_stop_is_served(self):
         with Daemon() as daemon:

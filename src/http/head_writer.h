@@ -1,4 +1,4 @@
-// Heads as bytes.
+// Heads and chunks as bytes; the requests' side of it is in client.h.
 #pragma once
 
 #include <ctime>

@@ -1,8 +1,11 @@
-#include "http/response_writer.h"
+#include "http/head_writer.h"
 
 #include <fmt/format.h>
 
 #include <charconv>
+
+#include "http/characters.h"
+#include "http/client.h"
 
 namespace omni::http {
 namespace {
@@ -38,6 +41,20 @@ void append_framing(const ResponseFraming& framing, std::string& out) {
     out += "Connection: close\r\n";
   } else if (framing.to_http_1_0) {
     out += "Connection: keep-alive\r\n";
+  }
+}
+
+void append_value(std::string_view value, std::string& out) {
+  for (char c : value) out += is_value_char(c) ? c : ' ';
+}
+
+void append_target(std::string_view target, std::string& out) {
+  for (char c : target) {
+    if (is_target_char(c)) {
+      out += c;
+    } else {
+      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    }
   }
 }
 
@@ -99,6 +116,34 @@ void append_chunk_size(std::size_t size, std::string& out) {
   const auto end = std::to_chars(digits, digits + sizeof(digits), size, 16).ptr;
   out.append(digits, end);
   out += "\r\n";
+}
+
+std::string encode_head(std::string_view method, std::string_view target, const Headers& headers) {
+  std::string head;
+  head.reserve(512);
+  for (char c : method) {
+    if (is_token_char(c)) head += c;
+  }
+  head += ' ';
+  append_target(target, head);
+  head += " HTTP/1.1\r\n";
+  for (const Header& field : headers.fields()) {
+    for (char c : field.name) head += is_token_char(c) ? c : '-';
+    head += ": ";
+    append_value(field.value, head);
+    head += "\r\n";
+  }
+  head += "\r\n";
+  return head;
+}
+
+std::string encode_chunk(std::string_view data) {
+  std::string chunk;
+  chunk.reserve(data.size() + 20);
+  append_chunk_size(data.size(), chunk);
+  chunk += data;
+  chunk += "\r\n";
+  return chunk;
 }
 
 }  // namespace omni::http
