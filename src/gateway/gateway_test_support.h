@@ -28,6 +28,13 @@ using http::test::eventually;
 using http::test::kTuple;
 using http::test::pause;
 
+// How soon an engine must know that its client has left. Sanitizers make all several times slower.
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+inline constexpr Duration kPromptly = 1s;
+#else
+inline constexpr Duration kPromptly = 100ms;
+#endif
+
 // Sends any bytes, and reads an answer whole or as it comes.
 class Client {
  public:

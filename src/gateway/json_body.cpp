@@ -159,9 +159,10 @@ JsonScanner::JsonScanner() : parser_(std::make_unique<Parser>()) {}
 JsonScanner::~JsonScanner() = default;
 
 Result<JsonFacts> JsonScanner::scan(std::string& body) {
-  if (body.capacity() < body.size() + simdjson::SIMDJSON_PADDING) {
-    body.reserve(body.size() + simdjson::SIMDJSON_PADDING);
-  }
+  // The parser looks at the padding behind a body: what is there must not depend on chance.
+  const std::size_t size = body.size();
+  body.resize(size + simdjson::SIMDJSON_PADDING);
+  body.resize(size);
   if (parser_->dom.capacity() < body.size() || parser_->dom.max_depth() != kMaxJsonDepth) {
     const std::size_t capacity = std::max<std::size_t>(body.size(), 64 * 1024);
     if (auto failure = parser_->dom.allocate(capacity, kMaxJsonDepth)) {
