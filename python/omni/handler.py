@@ -134,6 +134,8 @@ class Response:
         headers: Mapping[str, str] | None = None,
         usage: dict[str, Any] | None = None,
     ) -> None:
+        if isinstance(status, bool) or not isinstance(status, int):
+            raise TypeError(f"status must be an int, not {type(status).__name__}")
         if not 200 <= status <= 599:
             raise ValueError(f"status must be from 200 to 599, not {status}")
         self.body = body

@@ -11,8 +11,14 @@
 namespace omni {
 
 Result<std::string> read_file(const std::filesystem::path& path, Bytes limit) {
-  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Without O_NONBLOCK the open of a FIFO waits for a writer, for ever.
+  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) return errno_error("cannot open " + path.string());
+  struct stat status = {};
+  if (::fstat(file.get(), &status) != 0) return errno_error("cannot read " + path.string());
+  if (!S_ISREG(status.st_mode)) {
+    return Error{ErrorCode::io_error, path.string() + " is not a regular file"};
+  }
   std::string content;
   char buffer[16384];
   for (;;) {

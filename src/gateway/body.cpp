@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "gateway/multipart.h"
 
 namespace omni::gateway {
@@ -29,6 +30,10 @@ class FormBuilder : public MultipartScanner::Sink {
 
   Result<void> begin(PartHead head) override {
     in_file_ = head.is_file;
+    if (!is_utf8(head.name) || !is_utf8(head.filename)) {
+      return Error{ErrorCode::invalid_request,
+                   "the form has a field or file name that is not UTF-8"};
+    }
     if (!in_file_) {
       form.fields.emplace_back(std::move(head.name), std::string());
       return {};
@@ -54,7 +59,11 @@ class FormBuilder : public MultipartScanner::Sink {
     return {};
   }
 
-  Result<void> end() override { return {}; }
+  Result<void> end() override {
+    if (in_file_ || is_utf8(form.fields.back().second)) return {};
+    return Error{ErrorCode::invalid_request,
+                 fmt::format("the form's field `{}` is not UTF-8", form.fields.back().first)};
+  }
 
   Form form;
 

@@ -100,6 +100,8 @@ Gateway::~Gateway() = default;
 
 asio::awaitable<void> Gateway::handle(http::Exchange& exchange) { return impl_->handle(exchange); }
 
+asio::awaitable<void> Gateway::stop() { co_await impl_->tasks.stop(); }
+
 void Gateway::close_idle(const Endpoint& endpoint) {
   impl_->client.close_idle(endpoint);
   impl_->channels.drop(endpoint);

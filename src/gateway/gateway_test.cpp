@@ -299,7 +299,7 @@ TEST(Gateway, EngineErrorsPassOrAreQuoted) {
   EXPECT_EQ(thread.control.count<Suspect>(), 0u);
 }
 
-TEST(Gateway, ASilentEngineIsATimeout) {
+TEST(Gateway, ASilentEngineIsATimeoutAndASuspect) {
   Thread thread;
   FakeEngine& engine = thread.engine(
       [&thread](http::Exchange&) -> asio::awaitable<void> { co_await pause(thread.loop, 5s); });
@@ -311,7 +311,8 @@ TEST(Gateway, ASilentEngineIsATimeout) {
     EXPECT_EQ(answer.status, 504);
     EXPECT_EQ(text(error_in(answer.body), "code"), "engine_timeout");
   }(thread));
-  EXPECT_EQ(thread.control.count<Suspect>(), 0u);
+  // It may only be slow: whether it still answers at all is the control loop's to find out.
+  EXPECT_EQ(thread.control.count<Suspect>(), 1u);
 }
 
 TEST(Gateway, ABrokenStreamEndsWithAnErrorEvent) {

@@ -102,7 +102,9 @@ http::ResponseHead end_to_end_head(const http::ResponseHead& head) {
 
 asio::awaitable<Attempt> HttpBackend::attempt(Request& request, InstanceRoute instance) {
   const Endpoint& endpoint = instance.slot->endpoint;
-  auto call = request.services.client.call(endpoint, request.model->request_timeout);
+  // Of the whole answer; an upgraded connection has no such end.
+  const Duration limit = request.model->request_timeout;
+  auto call = request.services.client.call(endpoint, limit, Clock::now() + limit);
   ClientWatch watch(request.exchange, [&call] { call->cancel(); });
   Attempt attempt;
   attempt.outcome = co_await run(request, *call, endpoint);

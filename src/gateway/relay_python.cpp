@@ -8,6 +8,9 @@ namespace omni::gateway {
 namespace {
 
 constexpr Duration kConnectTimeout = std::chrono::seconds(5);
+// From CANCEL to END; then the runtime counts as hung.
+constexpr Duration kCancelPatience = std::chrono::seconds(5);
+constexpr Duration kCancelPoll = std::chrono::milliseconds(50);
 // Of an answer that is not streamed. Handlers that make more should yield it.
 constexpr std::size_t kLargestCollected = std::size_t{256} << 20;
 
@@ -94,12 +97,14 @@ asio::awaitable<Attempt> PythonBackend::attempt(Request& request, InstanceRoute 
     attempt.outcome = Error{ErrorCode::instance_crashed, channel.error().message};
     co_return attempt;
   }
+  channel_ = *channel;
+  services_ = &request.services;
   auto outgoing = message(request);
   if (!outgoing.ok()) {
     attempt.outcome = outgoing.error();
     co_return attempt;
   }
-  auto call = (*channel)->call(std::move(*outgoing), request.model->request_timeout);
+  auto call = channel_->call(std::move(*outgoing), request.model->request_timeout);
   ClientWatch watch(request.exchange, [&call] { call->cancel(); });
   auto adapter = make_adapter_();
   attempt.outcome = co_await relay(request, *call, *adapter);
@@ -113,6 +118,26 @@ asio::awaitable<Attempt> PythonBackend::attempt(Request& request, InstanceRoute 
     attempt.outcome = Error{ErrorCode::instance_crashed, attempt.outcome.error().message};
   }
   co_return attempt;
+}
+
+// A handler that is stuck in a call holds its place; one that gives up gets its next request at
+// once.
+asio::awaitable<void> await_cancel(asio::io_context& loop, Lease lease,
+                                   std::shared_ptr<engine::ModelChannel> channel) {
+  const TimePoint deadline = Clock::now() + kCancelPatience;
+  asio::steady_timer timer(loop);
+  while (channel->alive() && channel->oldest_cancel(Clock::now())) {
+    if (Clock::now() >= deadline) {
+      lease.release_hung();
+      co_return;
+    }
+    timer.expires_after(kCancelPoll);
+    co_await timer.async_wait(asio::use_awaitable);
+  }
+}
+
+void PythonBackend::timed_out(Lease lease) {
+  services_->tasks.spawn(await_cancel(services_->loop, std::move(lease), channel_));
 }
 
 Result<engine::ModelRequest> PythonBackend::message(const Request& request) const {
@@ -156,7 +181,15 @@ asio::awaitable<Result<void>> PythonBackend::relay_items(Request& request, engin
   if (item) first = item->kind;
   CO_TRY(TaskAdapter::Head head, adapter.begin(start, first));
   BodySink body(request.answer, std::move(head), response_head(start));
+  const TimePoint end = Clock::now() + request.model->request_timeout;
   while (item) {
+    // The channel's own limit is the time without an item.
+    if (Clock::now() >= end) {
+      call.cancel();
+      co_return Error{ErrorCode::engine_timeout,
+                      fmt::format("model \"{}\" did not end its answer within {}",
+                                  request.model->name, to_string(request.model->request_timeout))};
+    }
     CO_TRY(std::string piece, adapter.item(std::move(*item)));
     CO_CHECK(co_await body.write(std::move(piece)));
     auto next = co_await call.next();

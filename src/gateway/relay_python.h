@@ -32,6 +32,7 @@ class PythonBackend : public Backend {
       : wanted_(std::move(handler_request)), make_adapter_(std::move(make_adapter)) {}
 
   asio::awaitable<Attempt> attempt(Request& request, InstanceRoute instance) override;
+  void timed_out(Lease lease) override;
   bool replayable() const override { return true; }
 
  private:
@@ -46,6 +47,9 @@ class PythonBackend : public Backend {
 
   HandlerRequest wanted_;
   AdapterFactory make_adapter_;
+  // Of the latest attempt.
+  std::shared_ptr<engine::ModelChannel> channel_;
+  Services* services_ = nullptr;
 };
 
 }  // namespace omni::gateway

@@ -17,6 +17,7 @@ Services::Services(asio::io_context& io, Shared& across, Admission& leases)
       admission(leases),
       client(io),
       channels(io),
+      tasks(io.get_executor()),
       random(std::random_device{}()) {}
 
 std::string Services::new_request_id() {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "base/task_group.h"
 #include "gateway/answer.h"
 #include "gateway/channel_pool.h"
 #include "gateway/gateway.h"
@@ -32,6 +33,7 @@ struct Services {
   http::Client client;
   ChannelPool channels;
   JsonScanner json;
+  TaskGroup tasks;  // what goes on after its request has been answered
   std::mt19937_64 random;
 };
 

@@ -77,9 +77,10 @@ asio::awaitable<Result<void>> serve(Request& request, Backend& backend) {
     CO_TRY(Lease lease, co_await take_lease(request, deadline, attempts > 1));
     const TimePoint began = Clock::now();
     Attempt attempt = co_await backend.attempt(request, lease.instance());
-    const bool broke =
-        !attempt.outcome.ok() && attempt.outcome.error().code == ErrorCode::instance_crashed;
-    if (!broke) co_return attempt.outcome;
+    const ErrorCode failure =
+        attempt.outcome.ok() ? ErrorCode::cancelled : attempt.outcome.error().code;
+    if (failure == ErrorCode::engine_timeout) backend.timed_out(std::move(lease));
+    if (failure != ErrorCode::instance_crashed) co_return attempt.outcome;
 
     lease.release_suspect();
     const Error& cause = attempt.outcome.error();

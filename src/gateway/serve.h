@@ -23,6 +23,9 @@ class Backend {
   // Sends the request, passes the answer to the client. instance_crashed is kept for a connection
   // that broke.
   virtual asio::awaitable<Attempt> attempt(Request& request, InstanceRoute instance) = 0;
+  // The attempt ended by its time running out. Takes the lease, to give it back when it is known
+  // whether the instance still serves.
+  virtual void timed_out(Lease lease) { lease.release_suspect(); }
   // Whether the request's body can be sent a second time.
   virtual bool replayable() const = 0;
 };

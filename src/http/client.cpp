@@ -26,8 +26,9 @@ Client::Client(asio::io_context& loop, ClientOptions options)
 
 Client::~Client() = default;
 
-std::unique_ptr<Call> Client::call(const Endpoint& endpoint, Duration read_timeout) {
-  return std::make_unique<ClientCall>(impl_, endpoint, read_timeout);
+std::unique_ptr<Call> Client::call(const Endpoint& endpoint, Duration read_timeout,
+                                   TimePoint expires) {
+  return std::make_unique<ClientCall>(impl_, endpoint, read_timeout, expires);
 }
 
 asio::awaitable<Result<Response>> Client::request(const Endpoint& endpoint, std::string_view method,

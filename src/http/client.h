@@ -79,7 +79,9 @@ class Client {
 
   // Takes a pooled connection or opens one at the first send(). `read_timeout`: without a byte for
   // so long, engine_timeout.
-  std::unique_ptr<Call> call(const Endpoint& endpoint, Duration read_timeout);
+  // `expires`: the end of the whole call.
+  std::unique_ptr<Call> call(const Endpoint& endpoint, Duration read_timeout,
+                             TimePoint expires = TimePoint::max());
 
   // The simple form: a whole request and its whole answer. Host and Content-Length are added when
   // `headers` lacks them; `timeout` is for all of it.

@@ -11,6 +11,8 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include "base/files.h"
+#include "engine/model_channel.h"
+#include "http/client.h"
 #include "node/control_state.h"
 
 namespace omni::node {
@@ -24,6 +26,8 @@ constexpr std::uint64_t kTicksPerMeasure = 20;  // usage of every instance about
 // A process that died is reported by its shim within milliseconds; a connection can break for other
 // reasons.
 constexpr Duration kSuspectGrace = 250ms;
+// For the health of an instance that is in doubt.
+constexpr Duration kProbeTimeout = 3s;
 // A model that could not be provisioned is tried again for a request that comes so long after.
 constexpr Duration kProvisionRetry = 30s;
 
@@ -62,11 +66,14 @@ void ControlLoop::begin_shutdown() {
   events_.close();
 }
 
-asio::awaitable<void> ControlLoop::stop() {
+void ControlLoop::refuse_waiting() {
   stopping_ = true;
   const Error refusal{ErrorCode::shutting_down, "the daemon is shutting down"};
   for (auto& [id, model] : models_) refuse_held(*model, refusal);
   apply(scheduler_.shut_down(Clock::now()));
+}
+
+asio::awaitable<void> ControlLoop::stop() {
   std::vector<std::shared_ptr<Live>> left;
   for (auto& [id, live] : live_) left.push_back(live);
   for (auto& live : left) {
@@ -165,23 +172,58 @@ void ControlLoop::on(Suspect& message) {
   live.slot->word.close();
   touch(live.model->id);
   publish();
-  tasks_.spawn(examine(found->second));
+  tasks_.spawn(message.hung ? replace(found->second, "it does not answer CANCEL")
+                            : examine(found->second));
 }
 
-// A broken connection that was not a death: the instance serves on.
+// A broken connection that was not a death: the instance serves on if it still answers.
 asio::awaitable<void> ControlLoop::examine(std::shared_ptr<Live> live) {
   asio::steady_timer grace(loop_, kSuspectGrace);
   boost::system::error_code status;
   auto token = asio::redirect_error(asio::use_awaitable, status);
   co_await grace.async_wait(token);
-  const bool dead = !live_.contains(live->id) || !live->process || !live->process->alive();
-  if (dead || live->closing || live->stopping) co_return;
+  auto gone = [&] {
+    const bool dead = !live_.contains(live->id) || !live->process || !live->process->alive();
+    return dead || live->closing || live->stopping;
+  };
+  if (gone()) co_return;
+  const bool answers = co_await responds(*live);
+  if (gone()) co_return;
+  if (!answers) {
+    co_await replace(live, "it does not answer any more");
+    co_return;
+  }
   spdlog::warn("model {}: instance {} broke a connection and lives on", live->model->spec.name,
                live->id.value);
   live->slot->suspect.store(false);
   open(*live);
   apply(scheduler_.on_freed(live->id, Clock::now()));
   sync_waiters(live->model->id);
+}
+
+// What a start waits for, once more.
+asio::awaitable<bool> ControlLoop::responds(const Live& live) {
+  const Endpoint endpoint = live.slot->endpoint;
+  if (live.model->spec.python) {
+    auto channel = co_await engine::ModelChannel::connect(loop_, endpoint, kProbeTimeout);
+    co_return channel.ok();
+  }
+  http::Client client(loop_, http::ClientOptions{.idle_per_endpoint = 0});
+  http::Headers headers;
+  headers.add("Host", "localhost");
+  headers.add("Connection", "close");
+  const std::string path = live.process->plan().ready_path;
+  auto answer = co_await client.request(endpoint, "GET", path, headers, "", kProbeTimeout);
+  co_return answer.ok() && answer->status == 200;
+}
+
+// Ends the processes as a crash would: run() sees the death, and the model starts anew on demand.
+asio::awaitable<void> ControlLoop::replace(std::shared_ptr<Live> live, std::string reason) {
+  if (!live->process || live->stopping) co_return;
+  live->replaced = reason;
+  spdlog::warn("model {}: instance {} is replaced: {}", live->model->spec.name, live->id.value,
+               reason);
+  co_await live->process->stop();
 }
 
 // ---- the scheduler's actions
@@ -348,6 +390,10 @@ asio::awaitable<Result<void>> ControlLoop::bring_up(std::shared_ptr<Live> live) 
     co_return errno_error("cannot give " + cache.string() + " to its model");
   if (live->stopping) co_return aborted;
 
+  if (!spawner_.alive()) {
+    spdlog::error("the spawner has ended; starting another");
+    CO_CHECK(spawner_.restart());
+  }
   auto started = co_await Instance::start(loop_, workers_, spawner_, std::move(plan));
   if (!started.ok()) co_return std::move(started).error();
   live->process = std::move(started).value();
@@ -401,8 +447,11 @@ void ControlLoop::died(std::shared_ptr<Live> live, const ExitReport& report) {
     // A death under requests is theirs to answer for (two such deaths poison a request); one
     // without is the model's.
     const bool under_requests = live->slot->word.in_flight() > 0 || live->slot->suspect.load();
-    Error error{ErrorCode::instance_crashed,
-                fmt::format("model \"{}\" died: {}", model.spec.name, report.description)};
+    Error error{
+        ErrorCode::instance_crashed,
+        live->replaced.empty()
+            ? fmt::format("model \"{}\" died: {}", model.spec.name, report.description)
+            : fmt::format("model \"{}\" was replaced: {}", model.spec.name, live->replaced)};
     for (const std::string& line : report.last_log_lines) error.message += "\n  " + line;
     model.error = error.message;
     spdlog::error("{}", error.message);

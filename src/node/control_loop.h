@@ -59,7 +59,9 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
 
   // A shutdown begins: log and event streams end, so that they do not hold it up.
   void begin_shutdown();
-  // Refuses what waits, stops every instance and ends all tasks.
+  // Refuses what waits and starts nothing more; idle instances stop.
+  void refuse_waiting();
+  // After refuse_waiting(): stops every instance, whatever it does, and ends all tasks.
   asio::awaitable<void> stop();
 
   // ControlPort: from any thread.
@@ -87,6 +89,8 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   void on(Drained& message);
   void on(Suspect& message);
   asio::awaitable<void> examine(std::shared_ptr<Live> live);
+  asio::awaitable<bool> responds(const Live& live);
+  asio::awaitable<void> replace(std::shared_ptr<Live> live, std::string reason);
 
   // ---- the scheduler's actions
   void apply(Actions actions);

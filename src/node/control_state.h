@@ -40,6 +40,7 @@ struct ControlLoop::Live {
   bool open = false;      // listed in the routes
   bool closing = false;   // closed by the scheduler, which waits for on_drained
   bool stopping = false;  // its processes are being ended on purpose
+  std::string replaced;   // why its processes are being ended though nobody asked for it
   bool measuring = false;
   std::uint64_t reported_served = 0;
   std::uint32_t reported_in_flight = 0;

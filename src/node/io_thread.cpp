@@ -30,7 +30,11 @@ void IoThread::drain() {
 }
 
 asio::awaitable<void> IoThread::stop(TimePoint deadline) {
-  co_await asio::co_spawn(loop_, server_.stop(deadline), asio::use_awaitable);
+  auto stop_all = [](IoThread& thread, TimePoint until) -> asio::awaitable<void> {
+    co_await thread.server_.stop(until);
+    co_await thread.gateway_.stop();
+  };
+  co_await asio::co_spawn(loop_, stop_all(*this, deadline), asio::use_awaitable);
 }
 
 asio::awaitable<void> IoThread::close_idle(Endpoint endpoint) {

@@ -26,6 +26,10 @@ namespace omni::node {
 namespace {
 
 constexpr std::size_t kSocketPathLimit = 107;  // sockaddr_un
+// What stopping all instances may take; each ends within its model's stop_grace.
+constexpr Duration kLongestStop = std::chrono::minutes(5);
+// For the errors of requests that were cut, once nothing is left that could answer them.
+constexpr Duration kLastWords = std::chrono::seconds(1);
 
 Result<void> make_folders(const NodePaths& paths) {
   // Engines' sockets are the longest paths: <run>/i/ID/engine.sock.
@@ -209,24 +213,28 @@ void Daemon::on_signal(int number) {
   asio::co_spawn(loop_, shut_down(), asio::detached);
 }
 
-// Requests that run or wait finish first; then the models stop; then the threads end.
+// Requests that run or wait finish first. At the deadline, or a second signal, those that wait are
+// refused and the models stop under those that run, so that each gets its error; then the threads
+// end.
 asio::awaitable<void> Daemon::shut_down() {
   shared_.draining = true;
   control_.begin_shutdown();
   for (auto& thread : threads_) thread->drain();
-  const TimePoint deadline = Clock::now() + options_.config.shutdown_timeout;
-  cut_.expires_at(deadline);
+  cut_.expires_after(options_.config.shutdown_timeout);
+  const TimePoint never = Clock::now() + options_.config.shutdown_timeout + kLongestStop;
   std::size_t busy = threads_.size();
   for (auto& thread : threads_) {
-    asio::co_spawn(loop_, thread->stop(deadline), [this, &busy](std::exception_ptr) {
+    asio::co_spawn(loop_, thread->stop(never), [this, &busy](std::exception_ptr) {
       if (--busy == 0) cut_.cancel();
     });
   }
   boost::system::error_code status;
   auto token = asio::redirect_error(asio::use_awaitable, status);
   co_await cut_.async_wait(token);
+  control_.refuse_waiting();
   co_await control_.stop();
-  for (auto& thread : threads_) co_await thread->stop(Clock::now());
+  const TimePoint last_words = Clock::now() + kLastWords;
+  for (auto& thread : threads_) co_await thread->stop(last_words);
   loop_.stop();
 }
 

@@ -44,11 +44,15 @@ Lease& Lease::operator=(Lease&& other) noexcept {
 }
 
 void Lease::release() {
-  if (instance_.slot) admission_->release(std::exchange(instance_, {}), false);
+  if (instance_.slot) admission_->release(std::exchange(instance_, {}), Admission::Served::yes);
 }
 
 void Lease::release_suspect() {
-  if (instance_.slot) admission_->release(std::exchange(instance_, {}), true);
+  if (instance_.slot) admission_->release(std::exchange(instance_, {}), Admission::Served::broke);
+}
+
+void Lease::release_hung() {
+  if (instance_.slot) admission_->release(std::exchange(instance_, {}), Admission::Served::hung);
 }
 
 // ---- Ticket
@@ -145,12 +149,12 @@ void Admission::forget(Ticket::State& state) {
   control_.post(Forget{state.id, false});
 }
 
-void Admission::release(InstanceRoute instance, bool suspect) {
+void Admission::release(InstanceRoute instance, Served served) {
   InstanceSlot& slot = *instance.slot;
   slot.last_release.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-  if (suspect) {
+  if (served != Served::yes) {
     slot.suspect.store(true);
-    control_.post(Suspect{slot.id});
+    control_.post(Suspect{slot.id, served == Served::hung});
   } else {
     slot.served.fetch_add(1, std::memory_order_relaxed);
     if (hand_over(instance)) return;

@@ -36,8 +36,10 @@ class Lease {
   explicit operator bool() const { return instance_.slot != nullptr; }
   const InstanceRoute& instance() const { return instance_; }
   void release();
-  // The connection broke: tells the control loop, then releases.
+  // The connection broke or the time ran out: tells the control loop, then releases.
   void release_suspect();
+  // It does not even answer that it gives up: the control loop replaces the instance.
+  void release_hung();
 
  private:
   friend class Admission;
@@ -98,7 +100,8 @@ class Admission {
  private:
   friend class Lease;
   friend class Ticket;
-  void release(InstanceRoute instance, bool suspect);
+  enum class Served : std::uint8_t { yes, broke, hung };
+  void release(InstanceRoute instance, Served served);
   bool hand_over(InstanceRoute& instance);
   void forget(Ticket::State& state);
   // Takes an undecided ticket out of both indexes; null when it has ended already.

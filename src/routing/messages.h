@@ -37,10 +37,11 @@ struct Freed {
 struct Drained {
   InstanceId instance;
 };
-// The connection to the instance broke under a request: the loop closes it until it knows whether
-// it lives.
+// The connection to the instance broke under a request, or its time ran out: the loop closes it
+// until it knows whether it serves. `hung`: it is known not to, and is replaced at once.
 struct Suspect {
   InstanceId instance;
+  bool hung = false;
 };
 using ControlMessage = std::variant<Admit, Forget, Freed, Drained, Suspect>;
 

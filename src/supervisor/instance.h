@@ -93,6 +93,9 @@ class Spawner {
   // isolation.
   bool pid_namespaces() const;
   pid_t pid() const;
+  bool alive() const;
+  // After it has ended: another one in its place. Shims of the old one live on.
+  Result<void> restart();
 
   // For Instance::start.
   int socket() const;

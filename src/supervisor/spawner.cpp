@@ -44,6 +44,8 @@ Result<pid_t> spawn(const std::filesystem::path& program, int socket, bool names
 }  // namespace
 
 struct Spawner::Impl {
+  std::filesystem::path program;
+  Options options;
   Fd socket;
   pid_t pid = 0;
   bool pid_namespaces = false;
@@ -69,6 +71,8 @@ Result<std::unique_ptr<Spawner>> Spawner::start(const std::filesystem::path& omn
     return errno_error("cannot make the spawner's socket");
   }
   auto impl = std::make_unique<Impl>();
+  impl->program = omni_shim;
+  impl->options = options;
   impl->socket = Fd(pair[0]);
   Fd far_end(pair[1]);
   TRY(impl->pid, spawn(omni_shim, far_end.get(), options.namespaces));
@@ -92,6 +96,18 @@ Spawner::Spawner(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Spawner::~Spawner() = default;
 bool Spawner::pid_namespaces() const { return impl_->pid_namespaces; }
 pid_t Spawner::pid() const { return impl_->pid; }
+
+bool Spawner::alive() const {
+  siginfo_t info{};
+  const auto id = static_cast<id_t>(impl_->pid);
+  return ::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
+}
+
+Result<void> Spawner::restart() {
+  TRY(std::unique_ptr<Spawner> fresh, start(impl_->program, impl_->options));
+  impl_ = std::move(fresh->impl_);
+  return {};
+}
 int Spawner::socket() const { return impl_->socket.get(); }
 
 }  // namespace omni

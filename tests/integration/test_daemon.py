@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 import unittest
 
@@ -138,6 +139,35 @@ class Shutdown(unittest.TestCase):
             self.assertLess(time.monotonic() - began, 10)
             self.assertEqual(processes_with(str(folder)), [])
             connection.close()
+
+    def test_at_the_deadline_each_request_gets_its_error(self):
+        with Daemon(limits={"shutdown_timeout": "1s"}) as daemon:
+            daemon.fake_engine("busy", "--tokens", "100000", "--token-delay", "0.05")
+            daemon.start()
+            connection, response = daemon.stream("busy")
+            response.readline()
+            answers = []
+            waiting = threading.Thread(target=lambda: answers.append(daemon.chat("busy")))
+            waiting.start()
+            wait_until(lambda: daemon.admin("GET", "/admin/models/busy").json()["waiting"] == 1)
+            daemon.process.send_signal(signal.SIGTERM)
+            waiting.join(20)
+            self.assertEqual(answers[0].status, 503, answers)
+            self.assertEqual(answers[0].json()["error"]["code"], "shutting_down")
+            text = response.read().decode()
+            connection.close()
+            self.assertIn('"error"', text)
+            self.assertNotIn("[DONE]", text)
+            self.assertEqual(daemon.process.wait(20), 0)
+
+    def test_a_pipe_named_model_toml_stops_only_its_model(self):
+        with Daemon() as daemon:
+            (daemon.models / "pipe").mkdir()
+            os.mkfifo(daemon.models / "pipe/model.toml")
+            daemon.handler("good", "def handle_request(request, context):\n    return {}\n")
+            daemon.start()
+            self.assertEqual(daemon.post("/ai/run/good", {}).status, 200)
+            self.assertIn("not a regular file", daemon.post("/ai/run/pipe", {}).body.decode())
 
     def test_two_daemons_on_one_root_or_one_port(self):
         with Daemon() as daemon:

@@ -107,6 +107,63 @@ class Engines(unittest.TestCase):
             self.assertLess(size, 50 << 20)
 
 
+class Hung(unittest.TestCase):
+    """Processes that live and do not serve any more are replaced, and the model with them."""
+
+    def test_handler_that_closes_its_sockets(self):
+        source = (
+            "import os\n"
+            "def handle_request(request, context):\n"
+            "    if request.parameters.get('break'):\n"
+            "        os.closerange(3, 1000)\n"
+            "    return {'ok': True}\n"
+        )
+        with Daemon() as daemon:
+            daemon.handler("deaf", source)
+            daemon.start()
+            daemon.post("/ai/run/deaf", {"break": True})
+            wait_until(
+                lambda: daemon.post("/ai/run/deaf", {}).status == 200, what="a good instance"
+            )
+
+    def test_handler_that_blocks_for_ever(self):
+        source = (
+            "import time\n"
+            "def handle_request(request, context):\n"
+            "    time.sleep(request.parameters.get('seconds', 0))\n"
+            "    return {'ok': True}\n"
+        )
+        with Daemon(limits={"request_timeout": "1s"}) as daemon:
+            daemon.handler("stuck", source, engine='stop_grace = "1s"')
+            daemon.start()
+            answer = daemon.post("/ai/run/stuck", {"seconds": 1000})
+            self.assertEqual(answer.status, 504, answer)
+            began = time.monotonic()
+            self.assertEqual(daemon.post("/ai/run/stuck", {}).status, 200)
+            self.assertLess(time.monotonic() - began, 20)
+
+    def test_engine_that_is_stopped_by_a_signal(self):
+        with Daemon(limits={"request_timeout": "1s"}) as daemon:
+            daemon.fake_engine("frozen", engine='stop_grace = "1s"')
+            daemon.start()
+            self.assertEqual(daemon.chat("frozen").status, 200)
+            pid = wait_until(lambda: daemon.instances()[0]["pid"])
+            os.kill(pid, signal.SIGSTOP)
+            self.assertEqual(daemon.chat("frozen").status, 504)
+            self.assertEqual(daemon.chat("frozen").status, 200, "by a new instance")
+
+    def test_spawner_that_was_killed(self):
+        with Daemon() as daemon:
+            daemon.fake_engine("later")
+            daemon.start()
+            for pid in processes_with("omni-shim"):
+                command = open(f"/proc/{pid}/cmdline").read().split("\0")
+                parent = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[1]
+                if "--spawner" in command and int(parent) == daemon.process.pid:
+                    os.kill(pid, signal.SIGKILL)
+            self.assertEqual(daemon.chat("later").status, 200)
+
+
 class Crashes(unittest.TestCase):
     def test_kill_dash_nine_of_an_engine_loses_no_waiting_request(self):
         with Daemon() as daemon:
