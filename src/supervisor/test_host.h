@@ -69,6 +69,8 @@ class TestHost {
     char name[] = "/tmp/omni-sup-XXXXXX";
     folder = ::mkdtemp(name);
     ::chmod(name, 0755);
+    // Where any user can read it, wherever the sources lie.
+    fs::copy_file(OMNI_FAKE_ENGINE, folder / "engine.py");
     Spawner::Options options{.namespaces = namespaces};
     auto started = Spawner::start(OMNI_SHIM, options);
     EXPECT_TRUE(started.ok()) << (started.ok() ? "" : started.error().message);
@@ -123,7 +125,7 @@ class TestHost {
 
   // tests/fakes/engine.py at the plan's endpoint.
   LaunchPlan engine(const std::vector<std::string>& flags = {}) {
-    LaunchPlan made = plan({"python3", OMNI_FAKE_ENGINE});
+    LaunchPlan made = plan({"python3", folder / "engine.py"});
     made.argv.insert(made.argv.end(), {"--socket", made.endpoint.path});
     made.argv.insert(made.argv.end(), flags.begin(), flags.end());
     return made;
