@@ -79,7 +79,10 @@ asio::awaitable<Result<void>> serve(Request& request, Backend& backend) {
     Attempt attempt = co_await backend.attempt(request, lease.instance());
     const ErrorCode failure =
         attempt.outcome.ok() ? ErrorCode::cancelled : attempt.outcome.error().code;
-    if (failure == ErrorCode::engine_timeout) backend.timed_out(std::move(lease));
+    if (failure == ErrorCode::engine_timeout) {
+      backend.timed_out(std::move(lease));
+      co_return attempt.outcome;
+    }
     if (failure != ErrorCode::instance_crashed) co_return attempt.outcome;
 
     lease.release_suspect();

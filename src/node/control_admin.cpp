@@ -69,6 +69,7 @@ Result<std::string> ControlLoop::log_path(std::string_view name) {
 
 Error ControlLoop::unknown_model(std::string_view name) const {
   std::vector<std::string_view> known;
+  known.reserve(names_.size());
   for (const auto& [candidate, id] : names_) known.push_back(candidate);
   const std::string nearest = nearest_name(name, known);
   return {ErrorCode::model_not_found,
@@ -121,6 +122,7 @@ asio::awaitable<std::vector<admin::ModelStatus>> ControlLoop::models_here() {
 
 asio::awaitable<std::vector<admin::InstanceStatus>> ControlLoop::instances_here(bool with_pss) {
   std::vector<std::shared_ptr<Live>> all;
+  all.reserve(live_.size());
   for (const auto& [id, live] : live_) all.push_back(live);
   std::ranges::sort(all, {}, [](const auto& live) { return live->id; });
   std::vector<admin::InstanceStatus> list;

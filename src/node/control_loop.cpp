@@ -75,6 +75,7 @@ void ControlLoop::refuse_waiting() {
 
 asio::awaitable<void> ControlLoop::stop() {
   std::vector<std::shared_ptr<Live>> left;
+  left.reserve(live_.size());
   for (auto& [id, live] : live_) left.push_back(live);
   for (auto& live : left) {
     if (!live->stopping) tasks_.spawn(stop_process(live, "shutdown"));

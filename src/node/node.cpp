@@ -128,6 +128,7 @@ class Daemon {
 
  private:
   ThreadLinks links();
+  asio::awaitable<void> close_idle(Endpoint endpoint);
   asio::awaitable<void> shut_down();
   void on_signal(int number);
   void watch_signals();
@@ -187,10 +188,12 @@ ThreadLinks Daemon::links() {
       thread.admission().refuse(std::move(message));
     });
   };
-  links.close_idle = [this](Endpoint endpoint) -> asio::awaitable<void> {
-    for (auto& thread : threads_) co_await thread->close_idle(endpoint);
-  };
+  links.close_idle = [this](Endpoint endpoint) { return close_idle(std::move(endpoint)); };
   return links;
+}
+
+asio::awaitable<void> Daemon::close_idle(Endpoint endpoint) {
+  for (auto& thread : threads_) co_await thread->close_idle(endpoint);
 }
 
 void Daemon::watch_signals() {

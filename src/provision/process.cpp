@@ -134,7 +134,7 @@ std::string to_string(ExitStatus status) {
 
 asio::awaitable<Result<ExitStatus>> run_process(ProcessSpec spec, Duration limit,
                                                 LineSink on_line) {
-  using namespace asio::experimental::awaitable_operators;
+  using asio::experimental::awaitable_operators::operator&&;
   const auto executor = co_await asio::this_coro::executor;
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) co_return errno_error("cannot create a pipe");
