@@ -102,7 +102,7 @@ class Acceptor {
   int family_;
   asio::posix::basic_stream_descriptor<asio::io_context::executor_type> socket_;
   asio::steady_timer pause_;
-  TimePoint complained_ = TimePoint::min() + kAcceptLogInterval;
+  TimePoint complained_ = Clock::now() - kAcceptLogInterval;
 };
 
 }  // namespace
