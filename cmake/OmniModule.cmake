@@ -42,7 +42,7 @@ target_precompile_headers(omni_asio PRIVATE ${CMAKE_SOURCE_DIR}/cmake/pch.h)
 # omni_module(NAME [DEPENDS module...] [LIBRARIES target...])
 #
 # A static library omni_NAME of this folder's *.cpp, and a test program NAME_test of its *_test.cpp, whose
-# tests carry the ctest label "unit". Tests in *_threads_test.cpp also carry "threads": TSan runs those.
+# tests carry the ctest label "unit". Those of *_threads_test.cpp carry "threads" instead: TSan runs them.
 function(omni_module name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS *.cpp)
@@ -65,7 +65,7 @@ function(omni_module name)
     omni_test(${name}_test LABELS unit SOURCES ${tests} LIBRARIES omni_${name})
   endif()
   if(threads_tests)
-    omni_test(${name}_threads_test LABELS unit threads SOURCES ${threads_tests} LIBRARIES omni_${name})
+    omni_test(${name}_threads_test LABELS threads SOURCES ${threads_tests} LIBRARIES omni_${name})
   endif()
 endfunction()
 
