@@ -9,11 +9,11 @@
 namespace omni {
 namespace {
 
-struct Unit {
+struct SizeUnit {
   std::string_view name;
   int shift;
 };
-constexpr std::array<Unit, 5> kUnits{
+constexpr std::array<SizeUnit, 5> kSizeUnits{
     {{"B", 0}, {"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}}};
 
 }  // namespace
@@ -31,7 +31,7 @@ Result<Bytes> parse_bytes(std::string_view text) {
   std::string_view rest(end);
   while (!rest.empty() && rest.front() == ' ') rest.remove_prefix(1);
   if (rest.empty()) rest = "B";
-  for (const Unit& unit : kUnits) {
+  for (const SizeUnit& unit : kSizeUnits) {
     if (rest != unit.name) continue;
     const double value = std::ldexp(number, unit.shift);
     if (value > 9.0e18) return bad("too large");
@@ -49,13 +49,13 @@ Result<Bytes> parse_bytes(std::string_view text) {
 std::string to_string(Bytes bytes) {
   std::size_t unit = 0;
   double value = static_cast<double>(bytes.count());
-  while (std::abs(value) >= 1024 && unit + 1 < kUnits.size()) {
+  while (std::abs(value) >= 1024 && unit + 1 < kSizeUnits.size()) {
     value /= 1024;
     ++unit;
   }
   const bool whole = unit == 0 || std::abs(value - std::round(value)) < 0.05;
-  return whole ? fmt::format("{:.0f} {}", value, kUnits[unit].name)
-               : fmt::format("{:.1f} {}", value, kUnits[unit].name);
+  return whole ? fmt::format("{:.0f} {}", value, kSizeUnits[unit].name)
+               : fmt::format("{:.1f} {}", value, kSizeUnits[unit].name);
 }
 
 }  // namespace omni

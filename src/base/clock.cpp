@@ -10,12 +10,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-struct Unit {
+struct DurationUnit {
   std::string_view name;
   std::chrono::milliseconds length;
 };
 // "ms" stands before "m" so that it is tried first.
-constexpr std::array<Unit, 5> kUnits{{{"ms", 1ms}, {"d", 24h}, {"h", 1h}, {"m", 1min}, {"s", 1s}}};
+constexpr std::array<DurationUnit, 5> kDurationUnits{
+    {{"ms", 1ms}, {"d", 24h}, {"h", 1h}, {"m", 1min}, {"s", 1s}}};
 
 }  // namespace
 
@@ -32,8 +33,8 @@ Result<Duration> parse_duration(std::string_view text) {
     auto [end, status] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
     if (status != std::errc() || number < 0 || number > 1'000'000'000) return bad;
     rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
-    const Unit* found = nullptr;
-    for (const Unit& unit : kUnits) {
+    const DurationUnit* found = nullptr;
+    for (const DurationUnit& unit : kDurationUnits) {
       if (rest.starts_with(unit.name)) {
         found = &unit;
         break;
@@ -51,7 +52,8 @@ std::string to_string(Duration duration) {
   auto left = std::chrono::duration_cast<std::chrono::milliseconds>(duration);
   if (left.count() < 1000) return fmt::format("{}ms", left.count());
   std::string text;
-  for (auto [name, length] : {Unit{"h", 1h}, Unit{"m", 1min}, Unit{"s", 1s}, Unit{"ms", 1ms}}) {
+  for (auto [name, length] : {DurationUnit{"h", 1h}, DurationUnit{"m", 1min}, DurationUnit{"s", 1s},
+                              DurationUnit{"ms", 1ms}}) {
     if (left / length == 0) continue;
     text += fmt::format("{}{}", left / length, name);
     left %= length;

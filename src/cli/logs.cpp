@@ -5,7 +5,7 @@
 namespace omni::cli {
 namespace {
 
-struct Flags {
+struct LogsFlags {
   std::string model;
   std::size_t lines = 100;
   bool follow = false;
@@ -14,7 +14,7 @@ struct Flags {
 // A model may be silent for ever; that the daemon is gone shows at once, since its socket closes.
 constexpr auto kSilence = std::chrono::hours(24 * 365);
 
-asio::awaitable<Result<void>> logs(Daemon& daemon, Program& program, Flags flags) {
+asio::awaitable<Result<void>> logs(Daemon& daemon, Program& program, LogsFlags flags) {
   Request request{.target = fmt::format("/admin/models/{}/logs?lines={}&follow={:d}",
                                         percent_encode(flags.model), flags.lines, flags.follow)};
   if (flags.follow) request.read_timeout = kSilence;
@@ -29,7 +29,7 @@ asio::awaitable<Result<void>> logs(Daemon& daemon, Program& program, Flags flags
 }  // namespace
 
 void add_logs(CLI::App& app, Program& program) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<LogsFlags>();
   CLI::App* command = add_command(app, "logs", "Print the log of a model's instances");
   command->add_option("model", flags->model, "Name or alias")->required()->type_name("MODEL");
   command->add_flag("-f,--follow", flags->follow, "Go on with what is written from now on");

@@ -12,7 +12,7 @@
 namespace omni::cli {
 namespace {
 
-struct Flags {
+struct RunFlags {
   std::string model;
   std::string input;  // what it is depends on the task; "-" is standard input
   std::string file;
@@ -41,7 +41,7 @@ Result<void> read_content(Console& console, const std::string& path, RunInput& i
 
 // In this order: --file, "-", a JSON object or a path for tasks that take files, else the text
 // itself; without an argument what is piped in.
-Result<void> read_input(Console& console, Task task, const Flags& flags, RunInput& input) {
+Result<void> read_input(Console& console, Task task, const RunFlags& flags, RunInput& input) {
   if (!flags.file.empty()) return read_content(console, flags.file, input);
   if (flags.input.empty()) {
     if (!console.input_is_terminal()) return read_content(console, "-", input);
@@ -156,7 +156,7 @@ asio::awaitable<Result<void>> print_answer(Task task, Answer& answer, Sink& sink
   co_return sink.finish(text);
 }
 
-asio::awaitable<Result<void>> run_model(Daemon& daemon, Program& program, Flags flags) {
+asio::awaitable<Result<void>> run_model(Daemon& daemon, Program& program, RunFlags flags) {
   Request question{.target = "/admin/models/" + percent_encode(flags.model)};
   CO_TRY(const json::object model, co_await daemon.ask(std::move(question)));
   const Task task = parse_task(text_at(model, "task")).value_or(Task::other);
@@ -181,7 +181,7 @@ asio::awaitable<Result<void>> run_model(Daemon& daemon, Program& program, Flags 
 }  // namespace
 
 void add_run(CLI::App& app, Program& program) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<RunFlags>();
   CLI::App* command = add_command(app, "run", "Send a model one request and print its answer");
   command->add_option("model", flags->model, "Name or alias")->required()->type_name("MODEL");
   command->add_option("input", flags->input,

@@ -7,13 +7,13 @@
 namespace omni::cli {
 namespace {
 
-struct Flags {
+struct ServeFlags {
   std::string config;
   std::string log_level = "info";
   std::string log_format = "text";
 };
 
-Result<void> serve(Program& program, const Flags& flags) {
+Result<void> serve(Program& program, const ServeFlags& flags) {
   CHECK(configure_log(flags.log_level,
                       flags.log_format == "json" ? LogFormat::json : LogFormat::text));
   ServeOptions options{.paths = node_paths(program)};
@@ -29,7 +29,7 @@ Result<void> serve(Program& program, const Flags& flags) {
 }  // namespace
 
 void add_serve(CLI::App& app, Program& program) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ServeFlags>();
   CLI::App* command = add_command(app, "serve", "Run the daemon");
   command->add_option("--root", program.root, "Folder for all of the daemon's files")
       ->type_name("DIR");

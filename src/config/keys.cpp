@@ -11,8 +11,6 @@
 namespace omni {
 namespace {
 
-Error bad(std::string message) { return {ErrorCode::invalid_config, std::move(message)}; }
-
 std::string table_of(std::string_view path) {
   const std::size_t dot = path.rfind('.');
   return dot == std::string_view::npos ? std::string() : std::string(path.substr(0, dot));
@@ -129,6 +127,7 @@ std::string KeyFile::explain_unknown(const std::string& prefix, std::string_view
     return fmt::format("unknown key: did you mean {}?", nearest);
   }
   std::vector<std::string_view> elsewhere;
+  elsewhere.reserve(known_.size());
   for (const Place& place : known_) elsewhere.push_back(leaf_of(place.path));
   const std::string nearest = nearest_name(name, elsewhere);
   for (const Place& place : known_) {

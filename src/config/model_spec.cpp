@@ -17,11 +17,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kDay = 24h;
-constexpr Duration kYear = 24h * 365;
+constexpr Duration kYear = kDay * 365;
 
 // What the file says, before it is known to make sense.
-struct Draft {
+struct ModelDraft {
   ModelSpec spec;
   enum class Kind { unset, python, command } kind = Kind::unset;
   CommandEngine command;
@@ -97,9 +96,10 @@ Element weight_element(std::vector<WeightSpec>& weights) {
   return {weight_keys(*weight), [&weights, weight] { weights.push_back(*weight); }};
 }
 
-std::vector<Key> keys_of(Draft& draft) {
+std::vector<Key> model_keys(ModelDraft& draft) {
   ModelSpec& spec = draft.spec;
   std::vector<std::string_view> tasks;
+  tasks.reserve(kTaskNames.size());
   for (const TaskName& row : kTaskNames) tasks.push_back(row.name);
   return {
       {"task", "required", "What the model does. It decides the endpoints that serve it.",
@@ -115,7 +115,7 @@ std::vector<Key> keys_of(Draft& draft) {
        "`python` runs a handler, `command` any program that serves HTTP.",
        choice({"python", "command"},
               [&draft](std::size_t index) {
-                draft.kind = index == 0 ? Draft::Kind::python : Draft::Kind::command;
+                draft.kind = index == 0 ? ModelDraft::Kind::python : ModelDraft::Kind::command;
               })},
       {"engine.command", "(required for command)",
        "Program and arguments, with placeholders. Exactly one of `{socket}` and `{port}` says "
@@ -171,7 +171,7 @@ std::vector<Key> keys_of(Draft& draft) {
 // The checks that need more than one key. Each adds what it finds to `file`.
 class SpecCheck {
  public:
-  SpecCheck(KeyFile& file, Draft& draft) : file_(file), draft_(draft), spec_(draft.spec) {}
+  SpecCheck(KeyFile& file, ModelDraft& draft) : file_(file), draft_(draft), spec_(draft.spec) {}
 
   void run() {
     check_name();
@@ -202,7 +202,7 @@ class SpecCheck {
   }
 
   void check_engine() {
-    const bool python = draft_.kind == Draft::Kind::python;
+    const bool python = draft_.kind == ModelDraft::Kind::python;
     for (const char* key : {"engine.command", "engine.ready", "engine.served_name"}) {
       if (python && file_.has(key)) {
         file_.add_problem(key, "is for engine.kind = \"command\", and this one is \"python\"");
@@ -262,7 +262,7 @@ class SpecCheck {
   }
 
   void check_placeholders() {
-    const bool command = draft_.kind == Draft::Kind::command;
+    const bool command = draft_.kind == ModelDraft::Kind::command;
     std::vector<std::string> known{"model_dir", "memory", "threads", "env_dir"};
     if (command) known.insert(known.end(), {"socket", "port"});
     for (const WeightSpec& weight : spec_.weights) known.push_back("weights." + weight.name);
@@ -301,14 +301,14 @@ class SpecCheck {
   }
 
   KeyFile& file_;
-  Draft& draft_;
+  ModelDraft& draft_;
   ModelSpec& spec_;
 };
 
 }  // namespace
 
 Result<ModelSpec> load_model_spec(const std::filesystem::path& folder) {
-  Draft draft;
+  ModelDraft draft;
   ModelSpec& spec = draft.spec;
   std::filesystem::path dir = std::filesystem::absolute(folder).lexically_normal();
   if (!dir.has_filename()) dir = dir.parent_path();  // "models/x/"
@@ -316,14 +316,14 @@ Result<ModelSpec> load_model_spec(const std::filesystem::path& folder) {
   spec.dir = dir;
   const std::filesystem::path path = dir / "model.toml";
   struct stat info = {};
-  TRY(KeyFile file, KeyFile::read(path, keys_of(draft)));
+  TRY(KeyFile file, KeyFile::read(path, model_keys(draft)));
   if (::stat(path.c_str(), &info) != 0) return errno_error("cannot open " + path.string());
   spec.created = info.st_mtim.tv_sec;
   // Without a kind the rest would be guesses.
-  CHECK(draft.kind == Draft::Kind::unset ? file.result() : Result<void>());
+  CHECK(draft.kind == ModelDraft::Kind::unset ? file.result() : Result<void>());
   SpecCheck(file, draft).run();
   CHECK(file.result());
-  if (draft.kind == Draft::Kind::python) {
+  if (draft.kind == ModelDraft::Kind::python) {
     spec.python = std::move(draft.python);
   } else {
     spec.command = std::move(draft.command);
@@ -333,8 +333,8 @@ Result<ModelSpec> load_model_spec(const std::filesystem::path& folder) {
 
 const std::vector<KeyDoc>& model_spec_keys() {
   static const std::vector<KeyDoc> docs = [] {
-    Draft draft;
-    return to_docs(keys_of(draft));
+    ModelDraft draft;
+    return to_docs(model_keys(draft));
   }();
   return docs;
 }

@@ -20,10 +20,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kDay = 24h;
-
 // What the file says, before it is known to make sense.
-struct Draft {
+struct NodeDraft {
   NodeConfig config;
   std::vector<std::string> listen;
   std::vector<std::string> models;
@@ -86,7 +84,7 @@ std::string check_origin(std::string_view origin) {
       origin);
 }
 
-std::vector<Key> keys_of(Draft& draft) {
+std::vector<Key> node_keys(NodeDraft& draft) {
   NodeConfig& config = draft.config;
   return {
       {"listen", R"(["127.0.0.1:8484", "[::1]:8484"])",
@@ -135,7 +133,7 @@ std::vector<Key> keys_of(Draft& draft) {
   };
 }
 
-void store_listen(Draft& draft, KeyFile& file) {
+void store_listen(NodeDraft& draft, KeyFile& file) {
   if (!file.has("listen")) return;
   draft.config.listen.clear();
   std::set<std::string> seen;
@@ -149,7 +147,7 @@ void store_listen(Draft& draft, KeyFile& file) {
   }
 }
 
-void store_models(Draft& draft, KeyFile& file, const std::filesystem::path& folder) {
+void store_models(NodeDraft& draft, KeyFile& file, const std::filesystem::path& folder) {
   if (!file.has("models")) return;
   draft.config.models.clear();
   for (const std::string& text : draft.models) {
@@ -206,7 +204,7 @@ NodePaths NodePaths::of_user(std::uint32_t uid, const Environment& environment) 
 Result<NodeConfig> load_node_config(const std::filesystem::path& file_path, bool must_exist) {
   const std::filesystem::path path = std::filesystem::absolute(file_path).lexically_normal();
   const Bytes machine = usable_machine_memory();
-  Draft draft;
+  NodeDraft draft;
   NodeConfig& config = draft.config;
   config.models = {path.parent_path() / "models"};
   config.host_memory = Bytes(machine.count() / 10 * 8);
@@ -214,7 +212,7 @@ Result<NodeConfig> load_node_config(const std::filesystem::path& file_path, bool
   std::error_code status;
   if (!must_exist && !std::filesystem::exists(path, status) && !status) return config;
 
-  TRY(KeyFile file, KeyFile::read(path, keys_of(draft)));
+  TRY(KeyFile file, KeyFile::read(path, node_keys(draft)));
   store_listen(draft, file);
   store_models(draft, file, path.parent_path());
   if (draft.host_memory) {
@@ -240,8 +238,8 @@ Result<NodeConfig> load_node_config(const std::filesystem::path& file_path, bool
 
 const std::vector<KeyDoc>& node_config_keys() {
   static const std::vector<KeyDoc> docs = [] {
-    Draft draft;
-    return to_docs(keys_of(draft));
+    NodeDraft draft;
+    return to_docs(node_keys(draft));
   }();
   return docs;
 }

@@ -11,8 +11,6 @@
 namespace omni {
 namespace {
 
-Error bad(std::string message) { return {ErrorCode::invalid_config, std::move(message)}; }
-
 Result<std::string> read_text(const toml::node& node, const TextCheck& check) {
   const auto* value = node.as_string();
   if (value == nullptr) return wrong_type("a string", node);
@@ -23,6 +21,8 @@ Result<std::string> read_text(const toml::node& node, const TextCheck& check) {
 }
 
 }  // namespace
+
+Error bad(std::string message) { return {ErrorCode::invalid_config, std::move(message)}; }
 
 Error wrong_type(std::string_view wanted, const toml::node& node) {
   std::string_view found = "a table";

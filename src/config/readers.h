@@ -28,6 +28,8 @@ struct ValueReader {
   std::function<Result<void>(const toml::node&)> read;
 };
 
+inline constexpr Duration kDay = std::chrono::hours(24);
+
 // Readers store into the variable they are given. Ranges are inclusive.
 ValueReader flag(bool& into);
 ValueReader count(std::uint32_t& into, std::uint32_t min, std::uint32_t max);
@@ -50,7 +52,8 @@ ValueReader integer_range(std::uint32_t& first, std::uint32_t& last, std::uint32
 TextCheck any_text();
 TextCheck non_empty();
 
-// "must be WANTED, not FOUND".
+// The two errors of this module: any, and "must be WANTED, not FOUND".
+Error bad(std::string message);
 Error wrong_type(std::string_view wanted, const toml::node& node);
 
 }  // namespace omni

@@ -28,7 +28,7 @@ std::string with_usage(std::string_view options) {
   return json::serialize(changed);
 }
 
-std::string_view text_of(const std::string& body, const std::optional<ByteRange>& range) {
+std::string_view text_at(const std::string& body, const std::optional<ByteRange>& range) {
   if (!range) return {};
   return std::string_view(body).substr(range->begin, range->end - range->begin);
 }
@@ -37,7 +37,7 @@ void ask_for_usage(EngineRequest& wanted, JsonEdit& edit, const JsonFacts& facts
                    const std::string& body) {
   if (facts.include_usage) return;
   edit.set("stream_options", facts.stream_options_value,
-           with_usage(text_of(body, facts.stream_options_value)));
+           with_usage(text_at(body, facts.stream_options_value)));
   wanted.hide_usage = true;
 }
 

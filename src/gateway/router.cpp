@@ -34,6 +34,7 @@ constexpr std::string_view kUpstream = "/upstream/";
 
 Error unknown_path(std::string_view path) {
   std::vector<std::string_view> known;
+  known.reserve(kFixedPaths.size());
   for (const FixedPath& fixed : kFixedPaths) known.push_back(fixed.path);
   const std::string nearest = path.size() > 3 ? nearest_name(path, known) : "";
   return {ErrorCode::not_found,

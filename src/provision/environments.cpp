@@ -19,7 +19,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kLongestWait = 1h;  // as long as a build may take
+constexpr Duration kLongestBuild = 1h;  // as long as a build may take
 constexpr const char* kMarker = ".complete";
 
 bool is_complete(const std::filesystem::path& dir, const std::string& hash) {
@@ -195,7 +195,7 @@ asio::awaitable<Result<std::filesystem::path>> Environments::build(asio::thread_
 
   auto make_root = [root] { return make_directories(root); };
   CO_CHECK(co_await on_workers(workers, make_root));
-  CO_TRY(Fd lock, co_await lock_file(root / (hash + ".lock"), kLongestWait, progress));
+  CO_TRY(Fd lock, co_await lock_file(root / (hash + ".lock"), kLongestBuild, progress));
   // Another process may have built it while this one waited.
   auto wipe_unless_complete = [dir, log, hash]() -> Result<bool> {
     if (is_complete(dir, hash)) return true;

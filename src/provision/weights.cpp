@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
-constexpr Duration kLongestWait = 1h;  // as long as a fetch may take
+constexpr Duration kLongestFetch = 1h;  // as long as a fetch may take
 
 // Where everything about one file of one wheel lies.
 struct WheelFile {
@@ -103,7 +103,7 @@ asio::awaitable<Result<fs::path>> fetch(asio::thread_pool& workers, fs::path sta
     return make_directories(file.root / "pypi");
   };
   CO_CHECK(co_await on_workers(workers, make_folder));
-  CO_TRY(Fd lock, co_await lock_file(file.lock(), kLongestWait, progress));
+  CO_TRY(Fd lock, co_await lock_file(file.lock(), kLongestFetch, progress));
   auto prepare = [file]() -> Result<fs::path> {
     // Another process may have fetched it while this one waited.
     if (fs::path stored = find_stored(file); !stored.empty()) return stored;
