@@ -97,7 +97,7 @@ asio::awaitable<IoResult> ClientCall::connect_stream(const SocketAddress& addres
     error = ::connect(socket.get(), address.get(), address.size()) == 0 ? 0 : errno;
   }
   if (error != 0 && error != EINPROGRESS) co_return IoResult{IoResult::Kind::failed, error};
-  const IoResult opened = stream_->open(std::move(socket), address.family());
+  const IoResult opened = stream_->open(std::move(socket));
   if (!opened.ok() || error == 0) co_return opened;
   const IoResult connected = co_await stream_->wait_connected(deadline);
   co_return connected;
@@ -180,7 +180,8 @@ asio::awaitable<Result<std::size_t>> ClientCall::await_head() {
       }
       if (*length > 0) co_return *length;
     }
-    const IoResult result = co_await stream_->fill(read_deadline());
+    IoResult result = stream_->fill_now();
+    if (result.would_block()) result = co_await stream_->fill(read_deadline());
     if (result.ok()) {
       progress_ = Progress::first_byte;
       continue;
@@ -253,7 +254,8 @@ asio::awaitable<Result<std::string_view>> ClientCall::read_some() {
       co_return step->data;
     }
     if (body_.done()) co_return std::string_view();
-    const IoResult result = co_await stream_->fill(read_deadline());
+    IoResult result = stream_->fill_now();
+    if (result.would_block()) result = co_await stream_->fill(read_deadline());
     if (result.ok()) continue;
     if (result.kind == IoResult::Kind::eof && body_.finish_at_close()) {
       co_return std::string_view();

@@ -54,7 +54,7 @@ void Connection::accept(std::shared_ptr<ServerContext> server, Fd socket, int fa
   asio::io_context& loop = server->loop;
   // Shared by the coroutine's two ends: it runs in one, the other takes its outcome.
   auto self = std::make_shared<Connection>(std::move(server), family == AF_UNIX);
-  const IoResult opened = self->stream_.open(std::move(socket), family);
+  const IoResult opened = self->stream_.open(std::move(socket));
   if (!opened.ok()) {
     spdlog::error("cannot serve a connection: {}", std::generic_category().message(opened.error));
     return;
@@ -89,7 +89,7 @@ asio::awaitable<void> Connection::run() {
     const bool have_request = co_await read_head();
     if (!have_request) break;
     co_await serve();
-    if (upgraded_ || cut_ || broken_) break;
+    if (upgraded_ || cut_ || broken_ || client_gone_) break;
     const bool body_done = co_await skip_rest_of_body();
     if (!body_done || !keep_alive_) {
       co_await close_gently();
@@ -142,12 +142,17 @@ asio::awaitable<IoResult> Connection::await_head_bytes(TimePoint& first_byte) {
   const TimePoint now = Clock::now();
   if (!stream_.input().empty()) {
     if (first_byte == TimePoint{}) first_byte = now;
-    const IoResult result = co_await stream_.fill(first_byte + server_->options.header_timeout);
+    IoResult result = stream_.fill_now();
+    if (result.would_block()) {
+      result = co_await stream_.fill(first_byte + server_->options.header_timeout);
+    }
     co_return result;
   }
   if (server_->draining) co_return IoResult{IoResult::Kind::closed};
+  IoResult result = stream_.fill_now();
+  if (!result.would_block()) co_return result;
   server_->idle.push_back(*this);
-  const IoResult result = co_await stream_.fill(now + server_->options.idle_timeout);
+  result = co_await stream_.fill(now + server_->options.idle_timeout);
   ConnectionHook<IdleTag>::unlink();
   co_return result;
 }
@@ -387,7 +392,6 @@ void Connection::abort() {
   // A body that ends with the connection must not seem to have ended well.
   const bool until_close =
       started_ && body_expected_ && !framing_.chunked && !framing_.content_length;
-  PeerWatch::unwatch(*this);
   stream_.close(until_close);
 }
 
@@ -439,7 +443,8 @@ asio::awaitable<void> Connection::close_gently() {
   for (;;) {
     InputBuffer& input = stream_.input();
     input.consume(input.view().size());
-    const IoResult result = co_await stream_.fill(deadline);
+    IoResult result = stream_.fill_now();
+    if (result.would_block()) result = co_await stream_.fill(deadline);
     if (!result.ok()) co_return;
   }
 }
@@ -448,16 +453,12 @@ asio::awaitable<void> Connection::close_gently() {
 
 bool Connection::client_gone() const {
   if (client_gone_ || upgraded_) return client_gone_;
-  return !stream_.is_open() || PeerWatch::is_gone(stream_.fd());
+  return !stream_.is_open() || stream_.peer_gone();
 }
 
 void Connection::on_client_gone(std::function<void()> callback) {
   on_client_gone_ = std::move(callback);
-  if (on_client_gone_ && stream_.is_open()) {
-    server_->peers->watch(*this);
-  } else {
-    PeerWatch::unwatch(*this);
-  }
+  stream_.listen(on_client_gone_ ? this : nullptr);
 }
 
 void Connection::on_peer_gone() {

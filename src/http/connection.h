@@ -9,7 +9,6 @@
 #include "http/body_decoder.h"
 #include "http/deadlines.h"
 #include "http/head_writer.h"
-#include "http/peer_watch.h"
 #include "http/server.h"
 #include "http/stream.h"
 #include "http/strict_head.h"
@@ -27,7 +26,7 @@ struct ServerContext;
 
 class Connection final : public Exchange,
                          public std::enable_shared_from_this<Connection>,
-                         public PeerWatch::Entry,
+                         private Stream::PeerListener,
                          public ConnectionHook<AllTag>,
                          public ConnectionHook<IdleTag> {
  public:
@@ -78,12 +77,11 @@ class Connection final : public Exchange,
   Error write_error(IoResult result);
   Error read_error(IoResult result);
 
-  int watched_fd() override { return stream_.fd(); }
   void on_peer_gone() override;
 
   std::shared_ptr<ServerContext> server_;
   const bool from_unix_socket_;
-  mutable Stream stream_;
+  Stream stream_;
   asio::cancellation_signal cancel_;
   bool cut_ = false;
 
@@ -118,7 +116,6 @@ struct ServerContext {
         options(std::move(server_options)),
         handler(std::move(on_request)),
         deadlines(std::make_shared<Deadlines>(event_loop)),
-        peers(std::make_shared<PeerWatch>(event_loop)),
         ended(event_loop) {}
 
   template <typename Tag>
@@ -129,7 +126,6 @@ struct ServerContext {
   const ServerOptions options;
   const Handler handler;
   const std::shared_ptr<Deadlines> deadlines;  // shared with its entries
-  const std::shared_ptr<PeerWatch> peers;
   DateLine date;
   bool draining = false;
   List<AllTag> all;

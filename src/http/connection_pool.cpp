@@ -14,7 +14,7 @@ std::unique_ptr<Stream> ConnectionPool::take(Lane& lane) {
     lane.idle.pop_back();
     // Nothing may come on an idle connection: an end or bytes (a 408) mean that the peer is done
     // with it.
-    if (stream->fill_now().would_block()) return stream;
+    if (stream->is_drained()) return stream;
   }
   return nullptr;
 }

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <boost/asio/as_tuple.hpp>
+#include <boost/asio/basic_stream_socket.hpp>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
@@ -17,12 +19,14 @@
 
 #include "http/server.h"
 #include "http/socket_address.h"
-#include "http/stream.h"
 
 namespace omni::http::test {
 
 using namespace std::chrono_literals;
 namespace beast = boost::beast;
+
+using Socket =
+    asio::basic_stream_socket<asio::generic::stream_protocol, asio::io_context::executor_type>;
 
 inline constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 

@@ -66,11 +66,10 @@ class Exchange {
   virtual std::uint64_t bytes_sent() const = 0;  // of the answer's body
 
   // ---- the client leaving
-  // The peer closed or half-closed, also behind pipelined bytes. Asks the socket.
+  // The peer closed or half-closed, also behind pipelined bytes, as of the loop's last turn.
   virtual bool client_gone() const = 0;
-  // Called once on this thread when the client is gone, found by a sweep of poll(POLLRDHUP) over
-  // watched exchanges every 25 ms; an empty function takes it back. The handler sets it around a
-  // wait (queue, engine); it ends with the exchange.
+  // Called once on this thread when the client is gone; an empty function takes it back. The
+  // handler sets it around a wait (queue, engine); it ends with the exchange.
   virtual void on_client_gone(std::function<void()> callback) = 0;
 
   // Takes the connection over after a 101: raw bytes both ways, starting with what was read too

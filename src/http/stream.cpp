@@ -2,14 +2,11 @@
 
 #include <sys/socket.h>
 
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/associated_cancellation_slot.hpp>
 #include <cerrno>
 
 namespace omni::http {
 namespace {
-
-constexpr auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 
 IoResult of_errno(int error) {
   if (error == EAGAIN || error == EWOULDBLOCK) return {IoResult::Kind::would_block};
@@ -29,47 +26,59 @@ void Gather::advance(std::size_t written) {
   }
 }
 
-IoResult Stream::open(Fd socket, int family) {
-  boost::system::error_code status;
-  socket_.assign(asio::generic::stream_protocol(family, 0), socket.get(), status);
-  if (status) return {IoResult::Kind::failed, status.value()};
-  socket.release();
-  socket_.native_non_blocking(true, status);
+Stream::Stream(asio::io_context& loop, Deadlines& deadlines)
+    : readiness_(asio::use_service<Readiness>(loop)),
+      read_wait_(*this, deadlines),
+      write_wait_(*this, deadlines) {}
+
+Stream::~Stream() { leave(); }
+
+bool Stream::leave() {
+  if (!socket_) return false;
+  readiness_.remove(*this, socket_.get());
+  return true;
+}
+
+IoResult Stream::open(Fd socket) {
+  if (const int error = readiness_.add(*this, socket.get()); error != 0) {
+    return {IoResult::Kind::failed, error};
+  }
+  socket_ = std::move(socket);
   return {};
 }
 
+// ---- at once
+
 IoResult Stream::fill_now() {
   if (!is_open()) return {IoResult::Kind::closed};
+  if (!readable_ || reads_left_ == 0) return {IoResult::Kind::would_block};
+  --reads_left_;
+  return receive();
+}
+
+IoResult Stream::receive() {
   const std::span<char> room = input_.prepare();
   for (;;) {
-    const ssize_t count = ::recv(socket_.native_handle(), room.data(), room.size(), MSG_DONTWAIT);
+    const ssize_t count = ::recv(socket_.get(), room.data(), room.size(), MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return of_errno(errno);
+    if (count < 0) {
+      const IoResult result = of_errno(errno);
+      if (result.would_block()) readable_ = false;
+      return result;
+    }
+    // A short read leaves nothing behind but, perhaps, the end.
+    if (count > 0 && static_cast<std::size_t>(count) < room.size()) readable_ = peer_gone_;
     input_.commit(static_cast<std::size_t>(count));
     return {count == 0 ? IoResult::Kind::eof : IoResult::Kind::ok};
   }
 }
 
-asio::awaitable<IoResult> Stream::fill(TimePoint deadline) {
-  read_wait_.expired = false;
-  for (;;) {
-    if (!is_open()) co_return IoResult{IoResult::Kind::closed};
-    const std::span<char> room = input_.prepare();
-    const asio::mutable_buffer buffer(room.data(), room.size());
-    read_wait_.arm(deadline);
-    const auto [status, count] = co_await socket_.async_read_some(buffer, kAsTuple);
-    read_wait_.disarm();
-    if (!status) {
-      input_.commit(count);
-      co_return IoResult{};
-    }
-    if (status == asio::error::eof) co_return IoResult{IoResult::Kind::eof};
-    if (status != asio::error::operation_aborted) {
-      co_return IoResult{IoResult::Kind::failed, status.value()};
-    }
-    // Aborted by close() (seen above), by our deadline, or by that of the other direction.
-    if (read_wait_.expired) co_return IoResult{IoResult::Kind::timeout};
-  }
+bool Stream::is_drained() {
+  if (!readable_) return true;
+  char byte = 0;
+  const ssize_t count = ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  readable_ = count >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+  return !readable_;
 }
 
 IoResult Stream::write_now(Gather& parts) {
@@ -78,7 +87,7 @@ IoResult Stream::write_now(Gather& parts) {
     msghdr message{};
     message.msg_iov = parts.parts();
     message.msg_iovlen = parts.count();
-    const ssize_t count = ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t count = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return of_errno(errno);
     parts.advance(static_cast<std::size_t>(count));
@@ -86,9 +95,38 @@ IoResult Stream::write_now(Gather& parts) {
   return {};
 }
 
+// ---- waiting
+
+asio::awaitable<IoResult> Stream::wait(Wait& wait, TimePoint deadline) {
+  const auto start = [this, &wait, deadline](Handler handler) {
+    wait.ended = IoResult::Kind::ok;
+    wait.arm(deadline);
+    auto slot = asio::get_associated_cancellation_slot(handler);
+    if (slot.is_connected()) {
+      slot.assign([&wait](asio::cancellation_type) { wait.end(IoResult::Kind::closed); });
+    }
+    wait.handler.emplace(std::move(handler));
+    if (!is_open()) wait.end(IoResult::Kind::closed);
+    if (&wait == &read_wait_ && readable_) readiness_.make_due(*this);
+  };
+  asio::use_awaitable_t<> token;
+  return asio::async_initiate<asio::use_awaitable_t<>, void(IoResult)>(start, token);
+}
+
+asio::awaitable<IoResult> Stream::fill(TimePoint deadline) { return wait(read_wait_, deadline); }
+
+asio::awaitable<IoResult> Stream::wait_writable(TimePoint deadline) {
+  if (!is_open()) co_return IoResult{IoResult::Kind::closed};
+  writable_ = false;
+  readiness_.watch_writes(*this, socket_.get(), true);
+  const IoResult result = co_await wait(write_wait_, deadline);
+  if (is_open()) readiness_.watch_writes(*this, socket_.get(), false);
+  co_return result;
+}
+
 asio::awaitable<IoResult> Stream::write_rest(Gather& parts, Duration timeout) {
   for (;;) {
-    const IoResult ready = co_await wait(Socket::wait_write, write_wait_, Clock::now() + timeout);
+    const IoResult ready = co_await wait_writable(Clock::now() + timeout);
     if (!ready.ok()) co_return ready;
     const IoResult written = write_now(parts);
     if (!written.would_block()) co_return written;
@@ -96,54 +134,99 @@ asio::awaitable<IoResult> Stream::write_rest(Gather& parts, Duration timeout) {
 }
 
 asio::awaitable<IoResult> Stream::wait_connected(TimePoint deadline) {
-  const IoResult ready = co_await wait(Socket::wait_write, write_wait_, deadline);
+  const IoResult ready = co_await wait_writable(deadline);
   if (!ready.ok()) co_return ready;
   int error = 0;
   socklen_t size = sizeof(error);
-  ::getsockopt(socket_.native_handle(), SOL_SOCKET, SO_ERROR, &error, &size);
+  ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   if (error != 0) co_return IoResult{IoResult::Kind::failed, error};
   co_return IoResult{};
 }
 
-asio::awaitable<IoResult> Stream::wait(Socket::wait_type direction, Wait& wait,
-                                       TimePoint deadline) {
-  wait.expired = false;
-  for (;;) {
-    if (!is_open()) co_return IoResult{IoResult::Kind::closed};
-    wait.arm(deadline);
-    const auto [status] = co_await socket_.async_wait(direction, kAsTuple);
-    wait.disarm();
-    if (!status) co_return IoResult{};
-    if (status != asio::error::operation_aborted) {
-      co_return IoResult{IoResult::Kind::failed, status.value()};
-    }
-    if (wait.expired) co_return IoResult{IoResult::Kind::timeout};
-  }
+void Stream::Wait::end(IoResult::Kind why) {
+  if (!handler || ended != IoResult::Kind::ok) return;
+  ended = why;
+  stream.readiness_.make_due(stream);
 }
 
-void Stream::wake() {
-  boost::system::error_code ignored;
-  socket_.cancel(ignored);
+// ---- what the loop tells
+
+void Stream::note(std::uint32_t events) {
+  if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) peer_gone_ = true;
+  if ((events & EPOLLIN) != 0 || peer_gone_) readable_ = true;
+  if ((events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0) writable_ = true;
 }
+
+void Stream::on_ready() {
+  reads_left_ = kReadsPerTurn;
+  // Each of these may destroy this stream: what else is due comes in the next turn.
+  if (read_wait_.handler) {
+    const IoResult result = read_outcome();
+    if (!result.would_block()) {
+      if (write_wait_.handler || peer_gone_) readiness_.make_due(*this);
+      return complete(read_wait_, result);
+    }
+  }
+  if (write_wait_.handler) {
+    const IoResult result = write_outcome();
+    if (!result.would_block()) {
+      if (peer_gone_) readiness_.make_due(*this);
+      return complete(write_wait_, result);
+    }
+  }
+  if (peer_gone_ && listener_ != nullptr) std::exchange(listener_, nullptr)->on_peer_gone();
+}
+
+IoResult Stream::read_outcome() {
+  if (read_wait_.ended != IoResult::Kind::ok) return {read_wait_.ended};
+  return fill_now();
+}
+
+IoResult Stream::write_outcome() {
+  if (write_wait_.ended != IoResult::Kind::ok) return {write_wait_.ended};
+  return {writable_ ? IoResult::Kind::ok : IoResult::Kind::would_block};
+}
+
+void Stream::complete(Wait& wait, IoResult result) {
+  wait.disarm();
+  Handler handler = std::move(*wait.handler);
+  wait.handler.reset();
+  handler(result);
+}
+
+void Stream::abandon() {
+  // With the handlers go their coroutines and what those own, perhaps this stream.
+  const std::optional<Handler> reader = std::exchange(read_wait_.handler, std::nullopt);
+  const std::optional<Handler> writer = std::exchange(write_wait_.handler, std::nullopt);
+}
+
+void Stream::listen(PeerListener* listener) {
+  listener_ = listener;
+  if (listener_ != nullptr && peer_gone_) readiness_.make_due(*this);
+}
+
+// ---- the end
 
 void Stream::shutdown_write() {
-  boost::system::error_code ignored;
-  if (is_open()) socket_.shutdown(Socket::shutdown_send, ignored);
+  if (is_open()) ::shutdown(socket_.get(), SHUT_WR);
 }
 
 void Stream::close(bool reset) {
-  boost::system::error_code ignored;
-  if (reset && is_open()) {
+  if (!leave()) return;
+  if (reset) {
     // Without the option, close() after a body of unknown length looks like its proper end.
     const linger now{.l_onoff = 1, .l_linger = 0};
-    ::setsockopt(socket_.native_handle(), SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+    ::setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &now, sizeof(now));
   }
-  socket_.close(ignored);
+  socket_.reset();
+  listener_ = nullptr;
+  read_wait_.end(IoResult::Kind::closed);
+  write_wait_.end(IoResult::Kind::closed);
 }
 
 Fd Stream::release() {
-  boost::system::error_code ignored;
-  return Fd(socket_.release(ignored));
+  leave();
+  return std::move(socket_);
 }
 
 }  // namespace omni::http
