@@ -9,12 +9,11 @@ namespace {
 
 namespace json = boost::json;
 
-EngineRequest api_request(const Request& request, std::string target) {
+EngineRequest api_request(std::string target) {
   EngineRequest wanted;
   wanted.method = "POST";
   wanted.target = std::move(target);
-  wanted.headers = end_to_end_headers(request.head());
-  wanted.headers.remove("accept-encoding");  // The token counters read the answer.
+  wanted.answer_is_read = true;
   return wanted;
 }
 
@@ -89,7 +88,7 @@ void set_form(EngineRequest& wanted, const Request& request, const Form& form) {
     wanted.body.add("\r\n");
   }
   wanted.body.add(fmt::format("--{}--\r\n", boundary));
-  wanted.headers.set("content-type", "multipart/form-data; boundary=" + boundary);
+  wanted.content_type = "multipart/form-data; boundary=" + boundary;
 }
 
 std::string own_name(const Request& request) {
@@ -134,8 +133,8 @@ bool counts_tokens(Task task) {
 }  // namespace
 
 EngineRequest json_request(const Request& request, std::string body, const JsonFacts& facts) {
-  EngineRequest wanted = api_request(request, request.head().target);
-  wanted.headers.set("content-type", "application/json");
+  EngineRequest wanted = api_request(request.head().target);
+  wanted.content_type = "application/json";
   wanted.count_tokens = counts_tokens(request.model->task);
   JsonEdit edit(facts);
   const std::string& served = request.model->served_name;
@@ -146,7 +145,7 @@ EngineRequest json_request(const Request& request, std::string body, const JsonF
 }
 
 EngineRequest form_request(const Request& request, Form form) {
-  EngineRequest wanted = api_request(request, request.head().target);
+  EngineRequest wanted = api_request(request.head().target);
   name_model(form, own_name(request));
   set_form(wanted, request, form);
   return wanted;
@@ -161,8 +160,8 @@ Result<EngineRequest> run_json_request(const Request& request, std::string body,
                              "its content type, or a form with a `file`",
                              request.model->name)};
   }
-  EngineRequest wanted = api_request(request, std::move(path));
-  wanted.headers.set("content-type", "application/json");
+  EngineRequest wanted = api_request(std::move(path));
+  wanted.content_type = "application/json";
   wanted.count_tokens = counts_tokens(request.model->task);
   JsonEdit edit(facts);
   edit.set("model", facts.model_value, quote(own_name(request)));
@@ -181,7 +180,7 @@ Result<EngineRequest> run_form_request(const Request& request, Form form) {
     return Error{ErrorCode::unsupported_media_type,
                  fmt::format("model \"{}\" takes a JSON object, not a form", request.model->name)};
   }
-  EngineRequest wanted = api_request(request, std::move(path));
+  EngineRequest wanted = api_request(std::move(path));
   name_model(form, own_name(request));
   set_form(wanted, request, form);
   return wanted;
@@ -191,7 +190,6 @@ EngineRequest raw_request(const Request& request) {
   EngineRequest wanted;
   wanted.method = request.head().method;
   wanted.target = request.route.rest;
-  wanted.headers = end_to_end_headers(request.head());
   wanted.upgrade = request.head().headers.has_token("connection", "upgrade") &&
                    request.head().headers.has("upgrade") && !request.head().has_body();
   return wanted;

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <span>
 
 #include "gateway/errors.h"
 #include "gateway/tunnel.h"
@@ -23,24 +25,30 @@ constexpr std::array<std::string_view, 9> kHopByHop{"connection",
                                                     "transfer-encoding",
                                                     "upgrade"};
 
-bool hop_by_hop(const http::Headers& headers, std::string_view name) {
-  for (std::string_view hop : kHopByHop) {
-    if (http::iequals(name, hop)) return true;
-  }
-  return headers.has_token("connection", name);
+bool one_of(std::string_view name, std::span<const std::string_view> names) {
+  return std::ranges::any_of(names, [&](std::string_view n) { return http::iequals(name, n); });
 }
 
 // What the gateway says to the engine in the client's place.
-bool own_request_header(std::string_view name) {
-  for (std::string_view own : {"host", "content-length", "expect", "x-request-id", "origin"}) {
-    if (http::iequals(name, own)) return true;
-  }
-  return false;
-}
+constexpr std::array<std::string_view, 5> kOwnOfRequest{"host", "content-length", "expect",
+                                                        "x-request-id", "origin"};
 
 bool own_response_header(std::string_view name) {
   return http::iequals(name, "content-length") || http::iequals(name, "x-request-id") ||
          (name.size() > 15 && http::iequals(name.substr(0, 15), "access-control-"));
+}
+
+// The engine's answer without hop-by-hop headers and those that the gateway answers for itself.
+http::ResponseHead end_to_end_head(http::ResponseHead head) {
+  http::Headers named;  // what the engine itself calls hop-by-hop
+  for (const http::Header& field : head.headers.fields()) {
+    if (http::iequals(field.name, "connection")) named.add(field.name, field.value);
+  }
+  head.headers.remove_if([&](const http::Header& field) {
+    return one_of(field.name, kHopByHop) || own_response_header(field.name) ||
+           named.has_token("connection", field.name);
+  });
+  return head;
 }
 
 std::string authority(const Endpoint& endpoint) {
@@ -80,26 +88,6 @@ std::uint64_t EngineBody::size() const {
   return total;
 }
 
-http::Headers end_to_end_headers(const http::RequestHead& head) {
-  http::Headers headers;
-  for (const http::Header& field : head.headers.fields()) {
-    if (hop_by_hop(head.headers, field.name) || own_request_header(field.name)) continue;
-    headers.add(field.name, field.value);
-  }
-  return headers;
-}
-
-http::ResponseHead end_to_end_head(const http::ResponseHead& head) {
-  http::ResponseHead out;
-  out.status = head.status;
-  out.content_length = head.content_length;
-  for (const http::Header& field : head.headers.fields()) {
-    if (hop_by_hop(head.headers, field.name) || own_response_header(field.name)) continue;
-    out.headers.add(field.name, field.value);
-  }
-  return out;
-}
-
 asio::awaitable<Attempt> HttpBackend::attempt(Request& request, InstanceRoute instance) {
   const Endpoint& endpoint = instance.slot->endpoint;
   // Of the whole answer; an upgraded connection has no such end.
@@ -120,7 +108,8 @@ asio::awaitable<Attempt> HttpBackend::attempt(Request& request, InstanceRoute in
 
 asio::awaitable<Result<void>> HttpBackend::run(Request& request, http::Call& call,
                                                const Endpoint& endpoint) {
-  auto sent = co_await send(request, call, endpoint);
+  const std::string head_sent = head_for(request, endpoint);
+  auto sent = co_await send(request, call, head_sent);
   // An engine that refuses a body early stops reading it; what it said is still to be read.
   const bool cut = !sent.ok() && sent.error().code == ErrorCode::instance_crashed;
   if (!sent.ok() && !cut) co_return sent;
@@ -144,30 +133,37 @@ asio::awaitable<Result<void>> HttpBackend::run(Request& request, http::Call& cal
 
 std::string HttpBackend::head_for(const Request& request, const Endpoint& endpoint) const {
   const http::RequestHead& from = request.head();
-  http::Headers headers;
-  headers.add("host", authority(endpoint));
-  headers.add("x-request-id", request.answer.request_id());
-  for (const http::Header& field : wanted_.headers.fields()) headers.add(field.name, field.value);
-  const bool chunked = wanted_.stream_body && !from.content_length;
-  if (chunked) {
-    headers.add("transfer-encoding", "chunked");
+  http::RequestHeadWriter head(wanted_.method, wanted_.target);
+  head.add("host", authority(endpoint));
+  head.add("x-request-id", request.answer.request_id());
+  const bool names_others = from.headers.has("connection");
+  for (const http::Header& field : from.headers.fields()) {
+    const bool replaced =
+        (!wanted_.content_type.empty() && http::iequals(field.name, "content-type")) ||
+        (wanted_.answer_is_read && http::iequals(field.name, "accept-encoding"));
+    if (replaced || one_of(field.name, kHopByHop) || one_of(field.name, kOwnOfRequest)) continue;
+    if (names_others && from.headers.has_token("connection", field.name)) continue;
+    head.add(field.name, field.value);
+  }
+  if (!wanted_.content_type.empty()) head.add("content-type", wanted_.content_type);
+  if (wanted_.stream_body && !from.content_length) {
+    head.add("transfer-encoding", "chunked");
   } else if (wanted_.stream_body) {
-    headers.add("content-length", std::to_string(*from.content_length));
+    head.add("content-length", std::to_string(*from.content_length));
   } else if (wanted_.body.size() > 0 || wanted_.method == "POST" || wanted_.method == "PUT") {
-    headers.add("content-length", std::to_string(wanted_.body.size()));
+    head.add("content-length", std::to_string(wanted_.body.size()));
   }
   if (wanted_.upgrade) {
-    headers.add("connection", "upgrade");
-    headers.add("upgrade", std::string(from.headers.get("upgrade")));
+    head.add("connection", "upgrade");
+    head.add("upgrade", from.headers.get("upgrade"));
   }
-  return http::encode_head(wanted_.method, wanted_.target, headers);
+  return std::move(head).finish();
 }
 
 asio::awaitable<Result<void>> HttpBackend::send(Request& request, http::Call& call,
-                                                const Endpoint& endpoint) {
-  std::string head = head_for(request, endpoint);
+                                                const std::string& head) {
   if (wanted_.stream_body) {
-    auto sent = co_await send_client_body(request, call, std::move(head));
+    auto sent = co_await send_client_body(request, call, head);
     co_return sent;
   }
   // A body in one piece, nearly always, leaves together with its head.
@@ -193,7 +189,7 @@ asio::awaitable<Result<void>> HttpBackend::send(Request& request, http::Call& ca
 }
 
 asio::awaitable<Result<void>> HttpBackend::send_client_body(Request& request, http::Call& call,
-                                                            std::string head) {
+                                                            const std::string& head) {
   const bool chunked = !request.head().content_length;
   CO_CHECK(co_await call.send(head, {}));
   for (;;) {
@@ -233,7 +229,7 @@ asio::awaitable<Result<void>> HttpBackend::relay_answer(Request& request, http::
 asio::awaitable<Result<void>> HttpBackend::relay_events(Request& request, http::Call& call,
                                                         http::ResponseHead head) {
   EventGate gate(wanted_.hide_usage);
-  CO_CHECK(co_await request.answer.start_events(end_to_end_head(head)));
+  CO_CHECK(co_await request.answer.start_events(end_to_end_head(std::move(head))));
   for (;;) {
     CO_TRY(std::string_view piece, co_await call.read_some());
     if (piece.empty()) break;
@@ -257,7 +253,7 @@ asio::awaitable<Result<void>> HttpBackend::relay_bytes(Request& request, http::C
                     fmt::format("model \"{}\" answered a stream request with {}",
                                 request.model->name, head.headers.get("content-type"))};
   }
-  http::ResponseHead out = end_to_end_head(head);
+  http::ResponseHead out = end_to_end_head(std::move(head));
   const bool unsized = !out.content_length;
   CO_CHECK(co_await request.answer.start(std::move(out), unsized));
   for (;;) {
@@ -293,9 +289,10 @@ asio::awaitable<Result<void>> HttpBackend::relay_upgrade(Request& request, http:
         ErrorCode::engine_protocol,
         fmt::format("model \"{}\" switched protocols without being asked", request.model->name)};
   }
-  http::ResponseHead out = end_to_end_head(head);
+  std::string protocol(head.headers.get("upgrade"));
+  http::ResponseHead out = end_to_end_head(std::move(head));
   out.headers.set("connection", "upgrade");
-  out.headers.set("upgrade", std::string(head.headers.get("upgrade")));
+  out.headers.set("upgrade", std::move(protocol));
   auto [socket, read_ahead] = call.release_socket();
   TunnelEnd engine{Fd(socket), std::move(read_ahead)};
   CO_TRY(http::Exchange::Upgraded upgraded, co_await request.answer.upgrade(std::move(out)));

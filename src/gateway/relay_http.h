@@ -36,7 +36,9 @@ class EngineBody {
 struct EngineRequest {
   std::string method;
   std::string target;
-  http::Headers headers;  // end to end; the relay adds Host, framing and the request id
+  // The engine gets the client's end-to-end headers, but for:
+  std::string content_type;     // empty: the client's
+  bool answer_is_read = false;  // the client's Accept-Encoding is not passed on
   EngineBody body;
   // The body is the rest of the client's, sent on as it comes: once.
   bool stream_body = false;
@@ -46,12 +48,6 @@ struct EngineRequest {
   // Hand the connection over to the client when the engine switches protocols.
   bool upgrade = false;
 };
-
-// The client's headers that concern the engine: without hop-by-hop ones and those that the gateway
-// answers for itself.
-http::Headers end_to_end_headers(const http::RequestHead& head);
-// The same for the engine's answer.
-http::ResponseHead end_to_end_head(const http::ResponseHead& head);
 
 class HttpBackend : public Backend {
  public:
@@ -63,9 +59,9 @@ class HttpBackend : public Backend {
  private:
   std::string head_for(const Request& request, const Endpoint& endpoint) const;
   asio::awaitable<Result<void>> run(Request& request, http::Call& call, const Endpoint& endpoint);
-  asio::awaitable<Result<void>> send(Request& request, http::Call& call, const Endpoint& endpoint);
+  asio::awaitable<Result<void>> send(Request& request, http::Call& call, const std::string& head);
   asio::awaitable<Result<void>> send_client_body(Request& request, http::Call& call,
-                                                 std::string head);
+                                                 const std::string& head);
   asio::awaitable<Result<void>> relay_answer(Request& request, http::Call& call,
                                              http::ResponseHead head);
   asio::awaitable<Result<void>> relay_events(Request& request, http::Call& call,

@@ -43,13 +43,7 @@ asio::awaitable<Result<Lease>> wait_for_lease(Request& request, TimePoint deadli
   co_return ticket.take();
 }
 
-// A request that is sent again takes no short cut: the word of the instance that broke is open
-// until the control loop has read of it, which is before it reads of the new ticket.
-asio::awaitable<Result<Lease>> take_lease(Request& request, TimePoint deadline, bool again) {
-  if (!again) {
-    auto lease = request.services.admission.try_lease(*request.model);
-    if (lease) co_return std::move(*lease);
-  }
+asio::awaitable<Result<Lease>> queue_for_lease(Request& request, TimePoint deadline) {
   const TimePoint began = Clock::now();
   auto lease = co_await wait_for_lease(request, deadline);
   request.queue_time += Clock::now() - began;
@@ -74,7 +68,15 @@ asio::awaitable<Result<void>> serve(Request& request, Backend& backend) {
   TimePoint deadline = Clock::now() + request.config().queue_timeout;
   int crashes = 0;
   for (int attempts = 1;; ++attempts) {
-    CO_TRY(Lease lease, co_await take_lease(request, deadline, attempts > 1));
+    // A request that is sent again takes no short cut: the word of the instance that broke is open
+    // until the control loop has read of it, which is before it reads of the new ticket.
+    std::optional<Lease> free;
+    if (attempts == 1) free = request.services.admission.try_lease(*request.model);
+    if (!free) {
+      CO_TRY(Lease waited, co_await queue_for_lease(request, deadline));
+      free = std::move(waited);
+    }
+    Lease& lease = *free;
     const TimePoint began = Clock::now();
     Attempt attempt = co_await backend.attempt(request, lease.instance());
     const ErrorCode failure =

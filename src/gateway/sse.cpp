@@ -1,6 +1,9 @@
 #include "gateway/sse.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
+#include <charconv>
+#include <cstring>
 
 namespace omni::gateway {
 namespace {
@@ -11,12 +14,28 @@ constexpr std::string_view kUsage = "\"usage\"";
 constexpr std::size_t kLongestUsage = 4096;        // a usage object with details is ~300 bytes
 constexpr std::size_t kLongestEvent = 256 * 1024;  // held back at most
 
-std::uint64_t count_in(const json::object& usage, std::string_view name) {
-  const json::value* value = usage.if_contains(name);
-  if (!value || !value->is_number()) return 0;
-  boost::system::error_code failure;
-  const auto count = value->to_number<std::uint64_t>(failure);
-  return failure ? 0 : count;
+// `name` with its quotes.
+std::uint64_t count_in(std::string_view usage, std::string_view name) {
+  std::size_t at = usage.find(name);
+  if (at == std::string_view::npos) return 0;
+  at = usage.find_first_not_of(" \t\r\n:", at + name.size());
+  if (at == std::string_view::npos) return 0;
+  std::uint64_t count = 0;
+  const char* end = usage.data() + usage.size();
+  return std::from_chars(usage.data() + at, end, count).ec == std::errc() ? count : 0;
+}
+
+// Where the name begins, its quotes not being those of a text inside a string; or npos.
+// `escaped`: the text comes behind a backslash.
+std::size_t find_name(std::string_view text, bool escaped) {
+  for (std::size_t from = 0;;) {
+    const void* found =
+        ::memmem(text.data() + from, text.size() - from, kUsage.data(), kUsage.size());
+    if (found == nullptr) return std::string_view::npos;
+    const auto at = static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+    if (!(at == 0 ? escaped : text[at - 1] == '\\')) return at;
+    from = at + 1;
+  }
 }
 
 // Behind the last blank line, or 0.
@@ -54,77 +73,76 @@ bool carries_usage_alone(std::string_view event) {
 
 }  // namespace
 
-std::optional<Usage> parse_usage(std::string_view object) {
-  boost::system::error_code failure;
-  const json::value parsed = json::parse(object, failure);
-  if (failure || !parsed.is_object()) return std::nullopt;
-  return Usage{count_in(parsed.get_object(), "prompt_tokens"),
-               count_in(parsed.get_object(), "completion_tokens")};
+Usage parse_usage(std::string_view object) {
+  return {count_in(object, "\"prompt_tokens\""), count_in(object, "\"completion_tokens\"")};
 }
 
 void UsageTap::feed(std::string_view piece) {
-  for (std::size_t at = 0; at < piece.size(); ++at) {
-    if (state_ == State::searching && matched_ == 0) {
-      // Nearly all bytes are skipped here: only a quote can begin the name.
-      const std::size_t quote = piece.find('"', at);
-      if (quote == std::string_view::npos) {
-        escaped_ = piece.back() == '\\';
-        return;
-      }
-      if (quote > at) escaped_ = piece[quote - 1] == '\\';
-      at = quote;
+  while (!piece.empty()) {
+    switch (state_) {
+      case State::searching:
+        piece.remove_prefix(search(piece));
+        break;
+      case State::before_colon:
+        piece.remove_prefix(expect(':', State::before_object, piece));
+        break;
+      case State::before_object:
+        piece.remove_prefix(expect('{', State::inside, piece));
+        break;
+      case State::inside:
+        piece.remove_prefix(collect(piece));
+        break;
     }
-    step(piece[at]);
   }
 }
 
-void UsageTap::step(char c) {
-  switch (state_) {
-    case State::searching:
-      if (c == kUsage[matched_] && !(matched_ == 0 && escaped_)) {
-        if (++matched_ == kUsage.size()) {
-          matched_ = 0;
-          state_ = State::before_colon;
-        }
-      } else {
-        matched_ = c == '"' && !escaped_ ? 1 : 0;
-      }
-      escaped_ = c == '\\';
-      return;
-    case State::before_colon:
-      if (c == ':') {
-        state_ = State::before_object;
-      } else if (c != ' ') {
-        state_ = State::searching;
-      }
-      return;
-    case State::before_object:
-      if (c == '{') {
-        object_.clear();
-        depth_ = 0;
-        state_ = State::inside;
-        collect(c);
-      } else if (c != ' ') {
-        state_ = State::searching;
-      }
-      return;
-    case State::inside:
-      collect(c);
-      return;
+std::size_t UsageTap::search(std::string_view piece) {
+  // First where the last piece ended, then in this one.
+  std::string seam = tail_;
+  seam += piece.substr(0, kUsage.size() - 1);
+  std::size_t skipped = tail_.size();
+  const std::size_t in_seam = tail_.empty() ? std::string::npos : find_name(seam, false);
+  std::size_t at = in_seam;
+  if (in_seam == std::string::npos) {
+    skipped = 0;
+    at = find_name(piece, tail_.ends_with('\\'));
   }
+  if (at != std::string::npos) {
+    tail_.clear();
+    state_ = State::before_colon;
+    return at + kUsage.size() - skipped;
+  }
+  // A name may have begun here; the byte before it says whether it is inside a string.
+  tail_ += piece.size() > kUsage.size() ? piece.substr(piece.size() - kUsage.size()) : piece;
+  if (tail_.size() > kUsage.size()) tail_.erase(0, tail_.size() - kUsage.size());
+  return piece.size();
+}
+
+std::size_t UsageTap::expect(char wanted, State next, std::string_view piece) {
+  const std::size_t at = std::min(piece.find_first_not_of(' '), piece.size());
+  if (at == piece.size()) return at;
+  if (piece[at] != wanted) {
+    state_ = State::searching;
+    return at;
+  }
+  state_ = next;
+  object_.clear();
+  depth_ = 1;
+  return at + 1;
 }
 
 // Strings in a usage object hold no brackets; one that did would cost only this count.
-void UsageTap::collect(char c) {
-  object_ += c;
-  if (c == '{') ++depth_;
-  if (c == '}') --depth_;
-  if (depth_ == 0) {
-    if (auto usage = parse_usage(object_)) usage_ = usage;
-    state_ = State::searching;
-  } else if (object_.size() > kLongestUsage) {
-    state_ = State::searching;
+std::size_t UsageTap::collect(std::string_view piece) {
+  std::size_t end = 0;
+  while (depth_ > 0 && end < piece.size()) {
+    const char c = piece[end++];
+    if (c == '{') ++depth_;
+    if (c == '}') --depth_;
   }
+  object_ += piece.substr(0, end);
+  if (depth_ == 0) usage_ = parse_usage(object_);
+  if (depth_ == 0 || object_.size() > kLongestUsage) state_ = State::searching;
+  return end;
 }
 
 std::string_view EventGate::feed(std::string_view piece) {

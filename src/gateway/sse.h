@@ -13,8 +13,8 @@ struct Usage {
   std::uint64_t completion_tokens = 0;
 };
 
-// {"prompt_tokens": 3, "completion_tokens": 5, ...}; nothing when it is no such object.
-std::optional<Usage> parse_usage(std::string_view object);
+// {"prompt_tokens": 3, "completion_tokens": 5, ...} as text; what is missing counts 0.
+Usage parse_usage(std::string_view object);
 
 // Reads the token counts out of an answer that passes by in pieces, SSE or plain JSON: the last
 // `"usage": {...}` counts.
@@ -25,12 +25,13 @@ class UsageTap {
 
  private:
   enum class State : std::uint8_t { searching, before_colon, before_object, inside };
-  void step(char c);
-  void collect(char c);
+  // Each gives the number of bytes it has dealt with.
+  std::size_t search(std::string_view piece);
+  std::size_t expect(char wanted, State next, std::string_view piece);
+  std::size_t collect(std::string_view piece);
 
   State state_ = State::searching;
-  std::size_t matched_ = 0;  // of "usage" with its quotes
-  bool escaped_ = false;     // the last byte was a backslash: what follows is inside a string
+  std::string tail_;  // the last bytes of the pieces before: the name may straddle them
   std::size_t depth_ = 0;
   std::string object_;
   std::optional<Usage> usage_;

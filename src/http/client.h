@@ -46,9 +46,8 @@ class Call {
   virtual Progress progress() const = 0;
   // Sends head and body in one gathered write. `head` is complete raw bytes ("POST ... \r\n\r\n"),
   // see encode_head(). A pooled connection that turns out stale before any byte of the answer is
-  // replaced once, silently (in read_head() only while head and body are at most 256 KiB and
-  // nothing followed by send_more(): they are copied for it). Head and body need to live until it
-  // returns.
+  // replaced once, silently (in read_head() only when nothing followed by send_more()). Head and
+  // body need to live until send_more() or read_head() has returned.
   virtual asio::awaitable<Result<void>> send(std::string_view head, std::string_view body) = 0;
   // For a body that streams: after send(head, first part). Bytes go out as they are: with
   // Transfer-Encoding: chunked the caller frames them, see encode_chunk(). When sending fails after
@@ -100,6 +99,15 @@ class Client {
 // Request line, headers and the blank line. Adds nothing: Host, Content-Length and Connection are
 // the caller's. Bytes that would break out of their place are replaced (in the target by %XX, in
 // headers by a space), so that no input can add a header or a request.
+class RequestHeadWriter {
+ public:
+  RequestHeadWriter(std::string_view method, std::string_view target);
+  void add(std::string_view name, std::string_view value);
+  std::string finish() &&;
+
+ private:
+  std::string head_;
+};
 std::string encode_head(std::string_view method, std::string_view target, const Headers& headers);
 // One chunk of a chunked body; the last one for empty data.
 std::string encode_chunk(std::string_view data);

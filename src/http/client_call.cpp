@@ -16,8 +16,6 @@
 namespace omni::http {
 namespace {
 
-// Larger requests are not copied: the caller that holds the body sends it again itself.
-constexpr std::size_t kReplayLimit = 256 * 1024;
 constexpr std::size_t kResponseHeadLimit = 64 * 1024;
 // A Unix socket whose backlog is full says so at once instead of waiting.
 constexpr Duration kConnectRetry = std::chrono::milliseconds(5);
@@ -131,32 +129,34 @@ asio::awaitable<Result<void>> ClientCall::send(std::string_view head, std::strin
   Gather parts;
   parts.add(head);
   parts.add(body);
-  if (pooled_ && head.size() + body.size() <= kReplayLimit) {
-    replay_.reserve(head.size() + body.size());
-    replay_ += head;
-    replay_ += body;
-  }
-  IoResult result = co_await write(parts);
+  if (pooled_) replay_ = parts;
+  IoResult result = write_now(parts);
+  if (result.would_block()) result = co_await stream_->write_rest(parts, read_timeout_);
   if (pooled_ && is_lost(result) && !cancelled_) {
     // The peer closed it while it was idle, a moment too late for take() to see.
     CO_CHECK(co_await connect());
-    result = co_await write(parts);
+    result = co_await write(replay_);
   }
   co_return outcome(result);
 }
 
 asio::awaitable<Result<void>> ClientCall::send_more(std::string_view data) {
   // From here on only the caller could send everything again.
-  replay_.clear();
+  replay_ = {};
   Gather parts;
   parts.add(data);
   const IoResult result = co_await write(parts);
   co_return outcome(result);
 }
 
-asio::awaitable<IoResult> ClientCall::write(Gather parts) {
-  IoResult result = stream_->write_now(parts);
+IoResult ClientCall::write_now(Gather& parts) {
+  const IoResult result = stream_->write_now(parts);
   if (result.ok() || result.would_block()) progress_ = Progress::sent;
+  return result;
+}
+
+asio::awaitable<IoResult> ClientCall::write(Gather parts) {
+  IoResult result = write_now(parts);
   if (result.would_block()) result = co_await stream_->write_rest(parts, read_timeout_);
   co_return result;
 }
@@ -191,9 +191,7 @@ asio::awaitable<Result<std::size_t>> ClientCall::await_head() {
     if (!stale) co_return error_of(result);
     scanner_.reset();
     CO_CHECK(co_await connect());
-    Gather parts;
-    parts.add(replay_);
-    const IoResult sent = co_await write(parts);
+    const IoResult sent = co_await write(replay_);
     if (!sent.ok()) co_return error_of(sent);
   }
 }

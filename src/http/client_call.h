@@ -45,6 +45,7 @@ class ClientCall final : public Call {
  private:
   asio::awaitable<Result<void>> connect();
   asio::awaitable<IoResult> connect_stream(const SocketAddress& address, TimePoint deadline);
+  IoResult write_now(Gather& parts);
   asio::awaitable<IoResult> write(Gather parts);
   // Until a whole head is in the buffer: its length.
   asio::awaitable<Result<std::size_t>> await_head();
@@ -65,7 +66,7 @@ class ClientCall final : public Call {
   // The request.
   bool pooled_ = false;  // on a connection that served others before
   bool head_request_ = false;
-  std::string replay_;   // what was sent on a pooled connection, to send it again when it is stale
+  Gather replay_;        // what was sent on a pooled connection, to send it again when it is stale
   bool broken_ = false;  // an operation failed: the connection is of no further use
 
   // The answer.

@@ -340,8 +340,9 @@ asio::awaitable<Result<void>> Connection::respond(ResponseHead head, std::string
     bytes_sent_ = body.size();
   }
   finished_ = true;
-  auto sent = co_await send(parts);
-  co_return sent;
+  const IoResult written = stream_.write_now(parts);
+  if (!written.ok()) CO_CHECK(co_await send_rest(parts, written));
+  co_return Result<void>();
 }
 
 asio::awaitable<Result<void>> Connection::start(ResponseHead head, bool flush) {
@@ -367,9 +368,10 @@ asio::awaitable<Result<void>> Connection::write(std::string_view data) {
   parts.add(out_);
   parts.add(data);
   if (framing_.chunked) parts.add("\r\n");
-  auto sent = co_await send(parts);
-  if (sent.ok()) bytes_sent_ += data.size();
-  co_return sent;
+  const IoResult written = stream_.write_now(parts);
+  if (!written.ok()) CO_CHECK(co_await send_rest(parts, written));
+  bytes_sent_ += data.size();
+  co_return Result<void>();
 }
 
 asio::awaitable<Result<void>> Connection::finish() {
@@ -396,7 +398,13 @@ void Connection::abort() {
 }
 
 asio::awaitable<Result<void>> Connection::send(Gather parts) {
-  IoResult result = stream_.write_now(parts);
+  const IoResult written = stream_.write_now(parts);
+  auto sent = co_await send_rest(parts, written);
+  co_return sent;
+}
+
+// What write_now() has begun. The usual case, that it did all, is worth no coroutine.
+asio::awaitable<Result<void>> Connection::send_rest(Gather parts, IoResult result) {
   if (result.would_block()) {
     result = co_await stream_.write_rest(parts, server_->options.write_timeout);
   }

@@ -74,6 +74,7 @@ class Connection final : public Exchange,
   bool body_rest_is_small() const;
   asio::awaitable<Result<void>> send_continue();
   asio::awaitable<Result<void>> send(Gather parts);
+  asio::awaitable<Result<void>> send_rest(Gather parts, IoResult result);
   Error write_error(IoResult result);
   Error read_error(IoResult result);
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "http/characters.h"
@@ -44,18 +45,21 @@ void append_framing(const ResponseFraming& framing, std::string& out) {
   }
 }
 
-void append_value(std::string_view value, std::string& out) {
-  for (char c : value) out += is_value_char(c) ? c : ' ';
+// The text, with another in the place of each character that does not belong there.
+template <typename Belongs, typename Replace>
+void append_clean(std::string_view text, Belongs belongs, Replace replace, std::string& out) {
+  while (!text.empty()) {
+    const auto bad = std::find_if_not(text.begin(), text.end(), belongs);
+    const auto clean = static_cast<std::size_t>(bad - text.begin());
+    out += text.substr(0, clean);
+    if (bad == text.end()) return;
+    out += replace(*bad);
+    text.remove_prefix(clean + 1);
+  }
 }
 
-void append_target(std::string_view target, std::string& out) {
-  for (char c : target) {
-    if (is_target_char(c)) {
-      out += c;
-    } else {
-      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
-    }
-  }
+std::string percent_encoded(char c) {
+  return fmt::format("%{:02X}", static_cast<unsigned char>(c));
 }
 
 }  // namespace
@@ -118,23 +122,30 @@ void append_chunk_size(std::size_t size, std::string& out) {
   out += "\r\n";
 }
 
+RequestHeadWriter::RequestHeadWriter(std::string_view method, std::string_view target) {
+  head_.reserve(512);
+  append_clean(method, is_token_char, [](char) { return ""; }, head_);
+  head_ += ' ';
+  append_clean(target, is_target_char, percent_encoded, head_);
+  head_ += " HTTP/1.1\r\n";
+}
+
+void RequestHeadWriter::add(std::string_view name, std::string_view value) {
+  append_clean(name, is_token_char, [](char) { return '-'; }, head_);
+  head_ += ": ";
+  append_clean(value, is_value_char, [](char) { return ' '; }, head_);
+  head_ += "\r\n";
+}
+
+std::string RequestHeadWriter::finish() && {
+  head_ += "\r\n";
+  return std::move(head_);
+}
+
 std::string encode_head(std::string_view method, std::string_view target, const Headers& headers) {
-  std::string head;
-  head.reserve(512);
-  for (char c : method) {
-    if (is_token_char(c)) head += c;
-  }
-  head += ' ';
-  append_target(target, head);
-  head += " HTTP/1.1\r\n";
-  for (const Header& field : headers.fields()) {
-    for (char c : field.name) head += is_token_char(c) ? c : '-';
-    head += ": ";
-    append_value(field.value, head);
-    head += "\r\n";
-  }
-  head += "\r\n";
-  return head;
+  RequestHeadWriter head(method, target);
+  for (const Header& field : headers.fields()) head.add(field.name, field.value);
+  return std::move(head).finish();
 }
 
 std::string encode_chunk(std::string_view data) {

@@ -48,7 +48,7 @@ void Headers::set(std::string_view name, std::string value) {
 }
 
 void Headers::remove(std::string_view name) {
-  std::erase_if(fields_, [&](const Header& field) { return iequals(field.name, name); });
+  remove_if([&](const Header& field) { return iequals(field.name, name); });
 }
 
 std::string_view Headers::get(std::string_view name) const {

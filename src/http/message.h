@@ -18,10 +18,15 @@ struct Header {
 class Headers {
  public:
   void add(std::string name, std::string value) {
+    if (fields_.capacity() == 0) fields_.reserve(kUsual);
     fields_.push_back({std::move(name), std::move(value)});
   }
   void set(std::string_view name, std::string value);
   void remove(std::string_view name);
+  template <typename Predicate>
+  void remove_if(Predicate predicate) {
+    std::erase_if(fields_, std::move(predicate));
+  }
   // The first field's value, or empty.
   std::string_view get(std::string_view name) const;
   bool has(std::string_view name) const;
@@ -33,6 +38,8 @@ class Headers {
   void reserve(std::size_t count) { fields_.reserve(count); }
 
  private:
+  static constexpr std::size_t kUsual = 8;  // of most heads
+
   std::vector<Header> fields_;
 };
 

@@ -72,8 +72,8 @@ void Readiness::await_events() {
 }
 
 void Readiness::turn() {
-  const int count = ::epoll_wait(epoll_.native_handle(), events_.data(),
-                                 static_cast<int>(events_.size()), 0);
+  const int count =
+      ::epoll_wait(epoll_.native_handle(), events_.data(), static_cast<int>(events_.size()), 0);
   // All is noted before anything is done: what is done may destroy entries that have events.
   List<DueTag> now;
   now.swap(due_);

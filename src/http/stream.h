@@ -46,6 +46,7 @@ class Gather {
   bool empty() const { return first_ == count_; }
   iovec* parts() { return parts_.data() + first_; }
   std::size_t count() const { return count_ - first_; }
+  std::size_t size() const;  // in bytes
 
  private:
   std::array<iovec, 4> parts_{};  // head, chunk size, data, chunk end
