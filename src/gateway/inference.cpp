@@ -110,6 +110,15 @@ Error model_required(Request& request) {
   return {ErrorCode::invalid_request, "`model` is required; GET /v1/models lists the names"};
 }
 
+asio::awaitable<Result<void>> serve_json_on_python(Request& request, std::string body,
+                                                   const JsonFacts& facts) {
+  CO_TRY(HandlerPlan plan, json_plan(request, body, facts));
+  body = {};
+  auto served =
+      co_await serve_on_python(request, std::move(plan.request), std::move(plan.make_adapter));
+  co_return served;
+}
+
 // ---- /ai/run
 
 bool accepts_events(const http::RequestHead& head) {
@@ -209,6 +218,7 @@ asio::awaitable<Result<void>> run_raw(Request& request) {
 }  // namespace
 
 asio::awaitable<Result<void>> answer_json_task(Request& request) {
+  // The two branches are coroutines of their own, so that neither pays for the other's frame.
   CO_CHECK(require_json(request));
   CO_TRY(std::string body, co_await read_held_body(request));
   CO_TRY(JsonFacts facts, request.services.json.scan(body));
@@ -218,13 +228,9 @@ asio::awaitable<Result<void>> answer_json_task(Request& request) {
       facts.stream && (request.route.api == Api::chat || request.route.api == Api::completions);
   Result<void> served;
   if (is_command(request)) {
-    EngineRequest wanted = json_request(request, std::move(body), facts);
-    served = co_await serve_on_command(request, std::move(wanted));
+    served = co_await serve_on_command(request, json_request(request, std::move(body), facts));
   } else {
-    CO_TRY(HandlerPlan plan, json_plan(request, body, facts));
-    body = {};
-    served =
-        co_await serve_on_python(request, std::move(plan.request), std::move(plan.make_adapter));
+    served = co_await serve_json_on_python(request, std::move(body), facts);
   }
   co_return served;
 }

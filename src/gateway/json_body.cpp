@@ -37,9 +37,13 @@ class MemberCursor {
     while (std::string_view(" \t\r\n").find(text_[at_]) != std::string_view::npos) ++at_;
   }
 
+  // To behind the quote that an even number of backslashes stands before.
   void skip_string() {
-    for (++at_; text_[at_] != '"'; ++at_) {
-      if (text_[at_] == '\\') ++at_;
+    for (;;) {
+      at_ = text_.find('"', at_ + 1);
+      std::size_t before = at_;
+      while (text_[before - 1] == '\\') --before;
+      if ((at_ - before) % 2 == 0) break;
     }
     ++at_;
   }

@@ -215,15 +215,9 @@ asio::awaitable<Result<void>> HttpBackend::relay_answer(Request& request, http::
                                                         http::ResponseHead head) {
   // The raw path shows an engine as it is.
   const bool raw = request.route.api == Api::upstream;
-  Result<void> relayed;
-  if (head.status >= 400 && !raw) {
-    relayed = co_await relay_error(request, call, std::move(head));
-  } else if (is_event_stream(head) && !raw) {
-    relayed = co_await relay_events(request, call, std::move(head));
-  } else {
-    relayed = co_await relay_bytes(request, call, std::move(head));
-  }
-  co_return relayed;
+  if (head.status >= 400 && !raw) return relay_error(request, call, std::move(head));
+  if (is_event_stream(head) && !raw) return relay_events(request, call, std::move(head));
+  return relay_bytes(request, call, std::move(head));
 }
 
 asio::awaitable<Result<void>> HttpBackend::relay_events(Request& request, http::Call& call,
@@ -254,13 +248,24 @@ asio::awaitable<Result<void>> HttpBackend::relay_bytes(Request& request, http::C
                                 request.model->name, head.headers.get("content-type"))};
   }
   http::ResponseHead out = end_to_end_head(std::move(head));
+  std::string_view piece;
+  if (out.content_length) {
+    CO_TRY(piece, co_await call.read_some());
+    if (piece.size() == out.content_length && !piece.empty()) {  // it is all there already
+      if (wanted_.count_tokens) tap_.feed(piece);
+      auto sent = co_await request.answer.respond(std::move(out), piece);
+      co_return sent.ok() ? Result<void>() : to_client_error(sent.error());
+    }
+  }
   const bool unsized = !out.content_length;
   CO_CHECK(co_await request.answer.start(std::move(out), unsized));
   for (;;) {
-    CO_TRY(std::string_view piece, co_await call.read_some());
+    if (piece.empty()) {
+      CO_TRY(piece, co_await call.read_some());
+    }
     if (piece.empty()) break;
     if (wanted_.count_tokens) tap_.feed(piece);
-    auto written = co_await request.answer.write(piece);
+    auto written = co_await request.answer.write(std::exchange(piece, {}));
     if (!written.ok()) co_return to_client_error(written.error());
   }
   auto finished = co_await request.answer.finish();

@@ -21,7 +21,12 @@ Services::Services(asio::io_context& io, Shared& across, Admission& leases)
       random(std::random_device{}()) {}
 
 std::string Services::new_request_id() {
-  return fmt::format("req_{:016x}{:08x}", random(), static_cast<std::uint32_t>(random()));
+  std::string id = "req_";
+  for (std::uint64_t left = random(), i = 0; i < 24; ++i, left >>= 4) {
+    if (i == 16) left = random();
+    id += "0123456789abcdef"[left & 15];
+  }
+  return id;
 }
 
 std::string Services::new_boundary() {
