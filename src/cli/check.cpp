@@ -121,8 +121,7 @@ void add_check(CLI::App& app, Program& program) {
                    "omni.toml, model.toml, or a folder with either or of models; default: the "
                    "node's own")
       ->type_name("FILE");
-  command->add_option("--root", program.root, "Folder that holds all of the daemon's files")
-      ->type_name("DIR");
+  add_root_flag(*command, program);
   add_json_flag(*command, program);
   command->callback([&program, target] {
     program.command = [&program, target] { return check(program, *target); };

@@ -132,6 +132,7 @@ TEST_F(Commands, FindTheDaemonByRootAndByEnvironment) {
   start_daemon();
   EXPECT_EQ(run_plain({"ps", "--root", folder_.path()}).exit_code, 0);
   EXPECT_EQ(run_plain({"--root", folder_.path(), "ps"}).exit_code, 0);
+  EXPECT_EQ(run_plain({"ps", "--root", ""}).exit_code, 64);
   ::setenv("OMNI_SOCKET", daemon_.socket().c_str(), 1);
   EXPECT_EQ(run_plain({"ps"}).exit_code, 0);
   EXPECT_EQ(run_plain({"ps", "--socket", "/nonexistent"}).exit_code, 69);

@@ -12,10 +12,19 @@ CLI::App* add_command(CLI::App& app, std::string name, std::string description) 
   return app.add_subcommand(std::move(name), std::move(description));
 }
 
+void add_root_flag(CLI::App& command, Program& program) {
+  // An empty variable in a script must not mean the system's own daemon.
+  const auto not_empty = [](const std::string& folder) {
+    return folder.empty() ? std::string("must not be empty") : std::string();
+  };
+  command.add_option("--root", program.root, "Folder that holds all of the daemon's files")
+      ->type_name("DIR")
+      ->check(not_empty);
+}
+
 void add_place_flags(CLI::App& command, Program& program) {
   command.add_option("--socket", program.socket, "Admin socket of the daemon")->type_name("FILE");
-  command.add_option("--root", program.root, "Folder that holds all of the daemon's files")
-      ->type_name("DIR");
+  add_root_flag(command, program);
 }
 
 void add_json_flag(CLI::App& command, Program& program) {

@@ -38,6 +38,7 @@ Result<void> run_client(Program& program, const ClientCommand& command);
 
 // Adds a command with the flags that its kind shares.
 CLI::App* add_command(CLI::App& app, std::string name, std::string description);
+void add_root_flag(CLI::App& command, Program& program);
 void add_place_flags(CLI::App& command, Program& program);  // --socket, --root
 void add_json_flag(CLI::App& command, Program& program);
 // Both of them, and what the command does.

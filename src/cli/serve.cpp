@@ -31,8 +31,7 @@ Result<void> serve(Program& program, const ServeFlags& flags) {
 void add_serve(CLI::App& app, Program& program) {
   auto flags = std::make_shared<ServeFlags>();
   CLI::App* command = add_command(app, "serve", "Run the daemon");
-  command->add_option("--root", program.root, "Folder for all of the daemon's files")
-      ->type_name("DIR");
+  add_root_flag(*command, program);
   command->add_option("--config", flags->config, "Node config, default CONFIG/omni.toml")
       ->type_name("FILE");
   command->add_option("--log-level", flags->log_level, "How much is logged, default info")

@@ -35,6 +35,10 @@ class FormBuilder : public MultipartScanner::Sink {
                    "the form has a field or file name that is not UTF-8"};
     }
     if (!in_file_) {
+      // Two readings of one request: whoever checks it may take the other.
+      if (head.name == "model" && form.field("model")) {
+        return Error{ErrorCode::invalid_request, "`model` is given twice"};
+      }
       form.fields.emplace_back(std::move(head.name), std::string());
       return {};
     }

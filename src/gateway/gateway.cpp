@@ -6,6 +6,7 @@
 #include "gateway/inference.h"
 #include "gateway/info.h"
 #include "gateway/request.h"
+#include "http/error_body.h"
 
 namespace omni::gateway {
 namespace {
@@ -60,6 +61,13 @@ std::string failure_label(const Request& request, const Result<void>& outcome) {
   return status >= 400 && request.model ? fmt::format("engine_{}", status) : std::string();
 }
 
+void count_error(Metrics& metrics, std::string model, std::string code) {
+  metrics
+      .counter("omni_request_errors_total", "Requests that failed, by error code.",
+               {{"model", std::move(model)}, {"code", std::move(code)}})
+      .add();
+}
+
 void record(const Request& request, const Result<void>& outcome) {
   const Duration latency = Clock::now() - request.exchange.received();
   const std::string failure = failure_label(request, outcome);
@@ -71,11 +79,8 @@ void record(const Request& request, const Result<void>& outcome) {
   }
   if (!failure.empty()) {
     // Names that clients make up are no label: each would be a series for ever.
-    std::string model = request.model ? request.model->name : "";
-    request.services.shared.metrics
-        ->counter("omni_request_errors_total", "Requests that failed, by error code.",
-                  {{"model", std::move(model)}, {"code", failure}})
-        .add();
+    count_error(*request.services.shared.metrics, request.model ? request.model->name : "",
+                failure);
   }
   spdlog::debug("request {} {} {} model={} status={} queued={}ms total={}ms {}",
                 request.answer.request_id(), request.head().method, request.head().path(),
@@ -99,6 +104,17 @@ Gateway::Gateway(asio::io_context& loop, std::uint32_t, Shared& shared, Admissio
 Gateway::~Gateway() = default;
 
 asio::awaitable<void> Gateway::handle(http::Exchange& exchange) { return impl_->handle(exchange); }
+
+http::Refusal Gateway::refuse(const Error& error) {
+  const std::string id = impl_->new_request_id();
+  http::Refusal answer;
+  answer.head.headers.add("content-type", "application/json");
+  answer.head.headers.add("x-request-id", id);
+  answer.body = http::error_body(error, id);
+  count_error(*impl_->shared.metrics, "", std::string(error.info().name));
+  spdlog::debug("request {} refused: {}", id, error.message);
+  return answer;
+}
 
 asio::awaitable<void> Gateway::stop() { co_await impl_->tasks.stop(); }
 

@@ -43,6 +43,8 @@ class Gateway {
   ~Gateway();
 
   asio::awaitable<void> handle(http::Exchange& exchange);
+  // The answer to a request whose head is refused, or whose handler failed.
+  http::Refusal refuse(const Error& error);
   // After the last exchange: ends what still looks after an engine.
   asio::awaitable<void> stop();
   // Before an instance is told to stop: drops idle connections and channels to it.

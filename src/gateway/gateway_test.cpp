@@ -628,6 +628,9 @@ TEST(Gateway, AFormsModelMayStandBeforeOrAfterItsFile) {
     Answer no_model =
         co_await ask(t, post("/v1/audio/transcriptions", form({kFilePart}), kFormType));
     EXPECT_EQ(text(error_in(no_model.body), "param"), "model");
+    Answer twice = co_await ask(
+        t, post("/v1/audio/transcriptions", form({kModelPart, kFilePart, kModelPart}), kFormType));
+    EXPECT_EQ(twice.status, 400);
   }(thread));
   ASSERT_EQ(engine.seen.size(), 2u);
   for (const FakeEngine::Seen& seen : engine.seen) {

@@ -31,9 +31,12 @@ void log_unless_cancelled(std::exception_ptr failure) {
   }
 }
 
-std::pair<std::string, std::string> render(const ServerOptions& options, const Error& error) {
-  if (options.render_error) return options.render_error(error);
-  return {error.message + "\n", "text/plain; charset=utf-8"};
+Refusal refusal(const ServerOptions& options, const Error& error) {
+  if (options.refuse) return options.refuse(error);
+  Refusal plain;
+  plain.head.headers.add("Content-Type", "text/plain; charset=utf-8");
+  plain.body = error.message + "\n";
+  return plain;
 }
 
 }  // namespace
@@ -214,11 +217,9 @@ asio::awaitable<void> Connection::serve() {
 }
 
 asio::awaitable<void> Connection::respond_with_error(Error error) {
-  auto [body, content_type] = render(server_->options, error);
-  ResponseHead head;
-  head.status = error.info().http_status;
-  head.headers.add("Content-Type", std::move(content_type));
-  const auto sent = co_await respond(std::move(head), body);
+  Refusal answer = refusal(server_->options, error);
+  answer.head.status = error.info().http_status;
+  const auto sent = co_await respond(std::move(answer.head), answer.body);
   // Not delivered: the client is gone, and there is nobody else to tell.
   if (!sent.ok()) broken_ = true;
 }

@@ -85,6 +85,11 @@ class Exchange {
 // had begun). So does returning without an answer.
 using Handler = std::function<asio::awaitable<void>(Exchange&)>;
 
+struct Refusal {
+  ResponseHead head;  // its status is the error's
+  std::string body;
+};
+
 struct ServerOptions {
   std::size_t head_limit = 32 * 1024;
   Duration header_timeout = std::chrono::seconds(15);  // first byte of a head to its end
@@ -94,9 +99,8 @@ struct ServerOptions {
   // At the cap the connection idle for longest makes room; without one newcomers wait in the
   // kernel's queue.
   std::size_t max_connections = 10'000;
-  // Renders an error found before the handler runs (bad head, timeout). Returns body and content
-  // type.
-  std::function<std::pair<std::string, std::string>(const Error&)> render_error;
+  // The answer to what no handler sees: a head that is refused, a handler that failed.
+  std::function<Refusal(const Error&)> refuse;
 };
 
 // A bound, listening socket. A Unix socket file that nobody listens on is replaced, a live one is

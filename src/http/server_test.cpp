@@ -91,9 +91,11 @@ ServerOptions quick(Duration timeout) {
   ServerOptions options;
   options.header_timeout = options.idle_timeout = timeout;
   options.body_idle_timeout = options.write_timeout = timeout;
-  options.render_error = [](const Error& error) {
-    return std::pair<std::string, std::string>{
-        "{\"code\":\"" + std::string(error.info().name) + "\"}", "application/json"};
+  options.refuse = [](const Error& error) {
+    Refusal answer;
+    answer.head.headers.add("Content-Type", "application/json");
+    answer.body = "{\"code\":\"" + std::string(error.info().name) + "\"}";
+    return answer;
   };
   return options;
 }

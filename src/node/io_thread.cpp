@@ -9,12 +9,21 @@
 
 namespace omni::node {
 
+namespace {
+
+http::ServerOptions with_refusals(http::ServerOptions options, gateway::Gateway& gateway) {
+  options.refuse = [&gateway](const Error& error) { return gateway.refuse(error); };
+  return options;
+}
+
+}  // namespace
+
 IoThread::IoThread(std::uint32_t index, gateway::Shared& shared, ControlPort& control,
                    http::ServerOptions options)
     : guard_(loop_.get_executor()),
       admission_(loop_.get_executor(), index, control),
       gateway_(loop_, index, shared, admission_),
-      server_(loop_, std::move(options),
+      server_(loop_, with_refusals(std::move(options), gateway_),
               [this](http::Exchange& exchange) { return gateway_.handle(exchange); }) {}
 
 IoThread::~IoThread() { join(); }

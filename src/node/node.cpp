@@ -18,7 +18,6 @@
 
 #include "admin/admin.h"
 #include "base/files.h"
-#include "http/error_body.h"
 #include "node/control_loop.h"
 #include "node/io_thread.h"
 
@@ -112,9 +111,6 @@ http::ServerOptions server_options(const NodeConfig& config) {
   http::ServerOptions options;
   options.header_timeout = config.header_timeout;
   options.idle_timeout = config.idle_timeout;
-  options.render_error = [](const Error& error) {
-    return std::pair(http::error_body(error), std::string("application/json"));
-  };
   return options;
 }
 

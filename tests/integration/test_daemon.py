@@ -1,9 +1,11 @@
 """The daemon itself: config errors, health, shutdown, two at once."""
 
 import ctypes
+import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -98,6 +100,20 @@ class Health(unittest.TestCase):
                     "resident models serve on",
                 )
             wait_until(lambda: daemon.get("/readyz").status == 200, what="/readyz to recover")
+
+    def test_a_refused_head_is_answered_and_counted_like_other_errors(self):
+        with Daemon() as daemon:
+            daemon.start()
+            with socket.create_connection(("127.0.0.1", daemon.port), timeout=10) as client:
+                client.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
+                response = http.client.HTTPResponse(client)
+                response.begin()
+                error = json.loads(response.read())["error"]
+            self.assertEqual(response.status, 400)
+            self.assertEqual(error["origin"], "omni")
+            self.assertEqual(error["request_id"], response.headers["x-request-id"])
+            metrics = daemon.get("/metrics").body.decode()
+            self.assertIn('omni_request_errors_total{model="",code="invalid_request"} 1', metrics)
 
     def test_metrics_count_requests(self):
         with Daemon() as daemon:
