@@ -110,7 +110,7 @@ class Health(unittest.TestCase):
                 response.begin()
                 error = json.loads(response.read())["error"]
             self.assertEqual(response.status, 400)
-            self.assertEqual(error["origin"], "omni")
+            self.assertEqual(error["origin"], "client")
             self.assertEqual(error["request_id"], response.headers["x-request-id"])
             metrics = daemon.get("/metrics").body.decode()
             self.assertIn('omni_request_errors_total{model="",code="invalid_request"} 1', metrics)
