@@ -160,7 +160,7 @@ asio::awaitable<Result<void>> ControlLoop::load_here(std::string name) {
   if (!model->spec_ok) co_return Error{ErrorCode::invalid_config, model->error};
   if (model->phase == Model::Phase::failed) begin_provisioning(model);
   while (model->phase == Model::Phase::provisioning && Clock::now() < deadline)
-    co_await wait_for_change(deadline);
+    co_await changed_.wait(deadline);
   if (model->phase == Model::Phase::failed)
     co_return Error{ErrorCode::provision_failed, model->error};
   model->error.clear();
@@ -172,7 +172,7 @@ asio::awaitable<Result<void>> ControlLoop::load_here(std::string name) {
     if (model->instances.empty() && !model->error.empty())
       co_return Error{ErrorCode::load_failed, model->error};
     if (stopping_) break;
-    co_await wait_for_change(deadline);
+    co_await changed_.wait(deadline);
   }
   co_return Error{ErrorCode::out_of_memory,
                   fmt::format("model \"{}\" was not loaded: its device had no room", name)};
@@ -193,7 +193,7 @@ asio::awaitable<Result<void>> ControlLoop::stop_here(std::string name) {
   auto any_left = [&] {
     return std::ranges::any_of(instances, [&](InstanceId id) { return live_.contains(id); });
   };
-  while (any_left() && Clock::now() < deadline) co_await wait_for_change(deadline);
+  while (any_left() && Clock::now() < deadline) co_await changed_.wait(deadline);
   model->force_stop.reset();
   if (any_left())
     co_return Error{ErrorCode::internal, fmt::format("model \"{}\" did not stop", name)};

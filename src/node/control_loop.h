@@ -14,6 +14,7 @@
 
 #include "admin/admin.h"
 #include "base/metrics.h"
+#include "base/notifier.h"
 #include "base/task_group.h"
 #include "config/model_spec.h"
 #include "config/node_config.h"
@@ -138,7 +139,6 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   asio::awaitable<Result<void>> load_here(std::string name);
   asio::awaitable<Result<void>> stop_here(std::string name);
   Error unknown_model(std::string_view name) const;
-  asio::awaitable<void> wait_for_change(TimePoint until);
 
   asio::io_context& loop_;
   asio::thread_pool& workers_;
@@ -154,7 +154,7 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   Provisioner provisioner_;
   EventLog events_;
   TaskGroup tasks_;
-  asio::steady_timer changed_;  // cancelled on each change of an instance's or model's state
+  Notifier changed_;  // an instance's or model's state
 
   std::unordered_map<ModelId, std::shared_ptr<Model>> models_;
   std::map<std::string, ModelId, std::less<>> names_;  // and aliases
@@ -163,7 +163,8 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
     std::uint32_t thread;
     ModelId model;
   };
-  std::unordered_map<TicketId, Waiting> tickets_;  // known to the scheduler, undecided
+  // Undecided: held here while the model is provisioned, then known to the scheduler.
+  std::unordered_map<TicketId, Waiting> tickets_;
   std::deque<Action> actions_;
   std::deque<InstanceId> drained_;  // closed while empty: told to the scheduler after the actions
   bool applying_ = false;

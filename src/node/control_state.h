@@ -1,5 +1,4 @@
-// The control loop's records of models and instances. For control_loop.cpp and control_admin.cpp
-// alone.
+// The control loop's records of models and instances. For the control_*.cpp files alone.
 #pragma once
 
 #include "node/control_loop.h"

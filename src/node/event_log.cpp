@@ -2,9 +2,6 @@
 
 #include <fmt/chrono.h>
 
-#include <boost/asio/redirect_error.hpp>
-#include <boost/asio/use_awaitable.hpp>
-
 namespace omni::node {
 namespace {
 
@@ -23,7 +20,7 @@ void EventLog::add(admin::Event event) {
   event["time"] = utc_now();
   events_.push_back(std::move(event));
   if (events_.size() > kKept) events_.pop_front();
-  changed_.cancel();
+  changed_.notify();
 }
 
 std::vector<admin::Event> EventLog::since(std::uint64_t after) const {
@@ -35,22 +32,14 @@ std::vector<admin::Event> EventLog::since(std::uint64_t after) const {
 
 asio::awaitable<std::vector<admin::Event>> EventLog::wait(std::uint64_t after, TimePoint until) {
   while (!closed_ && since(after).empty() && Clock::now() < until) {
-    // A timer of its own for the deadline, `changed_` for the event: whichever comes first wakes
-    // `changed_`.
-    asio::steady_timer deadline(changed_.get_executor(), until);
-    deadline.async_wait([this](boost::system::error_code status) {
-      if (!status) changed_.cancel();
-    });
-    boost::system::error_code status;
-    auto token = asio::redirect_error(asio::use_awaitable, status);
-    co_await changed_.async_wait(token);
+    co_await changed_.wait(until);
   }
   co_return since(after);
 }
 
 void EventLog::close() {
   closed_ = true;
-  changed_.cancel();
+  changed_.notify();
 }
 
 }  // namespace omni::node

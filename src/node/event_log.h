@@ -3,12 +3,12 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <deque>
 #include <vector>
 
 #include "admin/admin.h"
 #include "base/clock.h"
+#include "base/notifier.h"
 
 namespace omni::node {
 
@@ -16,7 +16,7 @@ namespace asio = boost::asio;
 
 class EventLog {
  public:
-  explicit EventLog(asio::io_context& loop) : changed_(loop, TimePoint::max()) {}
+  explicit EventLog(asio::io_context& loop) : changed_(loop) {}
 
   // Adds "id" and "time".
   void add(admin::Event event);
@@ -33,7 +33,7 @@ class EventLog {
 
   std::deque<admin::Event> events_;  // ids are last_id_ - size + 1 ... last_id_
   std::uint64_t last_id_ = 0;
-  asio::steady_timer changed_;  // cancelled to wake every waiter
+  Notifier changed_;
   bool closed_ = false;
 };
 

@@ -6,15 +6,15 @@
 #include <boost/asio/local/stream_protocol.hpp>
 #include <string>
 
+#include "base/notifier.h"
 #include "base/result.h"
 #include "protocol/model_protocol.h"
-#include "supervisor/events.h"
 
 namespace omni {
 
 class ControlChannel {
  public:
-  ControlChannel(boost::asio::io_context& loop, std::string path, Events& events)
+  ControlChannel(boost::asio::io_context& loop, std::string path, Notifier& events)
       : path_(std::move(path)), socket_(loop), events_(events) {}
 
   // Connects and reads until the runtime closes. The shim listens for the runtime, so a connection
@@ -35,7 +35,7 @@ class ControlChannel {
 
   std::string path_;
   boost::asio::local::stream_protocol::socket socket_;
-  Events& events_;
+  Notifier& events_;
   std::string payload_;
   bool greeted_ = false;
   bool ready_ = false;

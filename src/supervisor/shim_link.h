@@ -10,9 +10,9 @@
 #include <optional>
 
 #include "base/fd.h"
+#include "base/notifier.h"
 #include "base/result.h"
 #include "protocol/shim_protocol.h"
-#include "supervisor/events.h"
 
 namespace omni {
 
@@ -32,7 +32,7 @@ class ShimLink {
   // spawner does.
   void kill_shim();
 
-  Events events;  // notified at every change of the following
+  Notifier events;  // notified at every change of the following
   pid_t shim_pid = 0;
   pid_t main_pid = 0;
   bool started = false;

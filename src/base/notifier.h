@@ -12,11 +12,11 @@
 
 namespace omni {
 
-class Events {
+class Notifier {
  public:
-  explicit Events(boost::asio::io_context& loop) : loop_(loop) {}
-  Events(const Events&) = delete;
-  Events& operator=(const Events&) = delete;
+  explicit Notifier(boost::asio::io_context& loop) : loop_(loop) {}
+  Notifier(const Notifier&) = delete;
+  Notifier& operator=(const Notifier&) = delete;
 
   // Wakes every waiter; each looks again at what it waits for.
   void notify() {

@@ -1,0 +1,156 @@
+// The control loop's models: their provisioning, and the routes that the I/O threads get.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "node/control_state.h"
+
+namespace omni::node {
+
+void ControlLoop::add_model(ModelFolder folder) {
+  auto model = std::make_shared<Model>();
+  model->id = ModelId{next_id_++};
+  model->spec_ok = folder.spec.ok();
+  if (model->spec_ok) {
+    model->spec = std::move(folder.spec).value();
+  } else {
+    model->spec.name = folder.name;
+    model->phase = Model::Phase::failed;
+    model->error = folder.spec.error().message;
+    spdlog::error("{}", model->error);
+  }
+  const std::string& name = model->spec.name;
+  const Metrics::Labels labels{{"model", name}};
+  model->metrics = {
+      .registry = &metrics_,
+      .requests =
+          &metrics_.counter("omni_requests_total", "Requests that named the model.", labels),
+      .tokens_in = &metrics_.counter("omni_prompt_tokens_total",
+                                     "Prompt tokens, as engines report them.", labels),
+      .tokens_out = &metrics_.counter("omni_completion_tokens_total",
+                                      "Generated tokens, as engines report them.", labels),
+      .replays = &metrics_.counter("omni_replays_total",
+                                   "Requests sent again after an instance broke.", labels),
+      .latency = &metrics_.histogram("omni_request_seconds", "Request head read to last byte sent.",
+                                     labels),
+      .queue_time = &metrics_.histogram("omni_queue_seconds", "Waiting for a lease.", labels)};
+  model->loads = &metrics_.counter("omni_loads_total", "Instances that became resident.", labels);
+  model->stops = &metrics_.counter("omni_stops_total", "Instances stopped on purpose.", labels);
+  model->load_time = &metrics_.histogram("omni_load_seconds", "Start to resident.", labels);
+  model->waiting = &metrics_.gauge("omni_queue_length", "Requests that wait for a lease.", labels);
+  model->resident = &metrics_.gauge("omni_instances_resident", "Instances that serve.", labels);
+  models_[model->id] = model;
+  names_[name] = model->id;
+  for (const std::string& alias : model->spec.aliases) names_.emplace(alias, model->id);
+  touch(model->id);
+  if (model->spec_ok) begin_provisioning(std::move(model));
+}
+
+void ControlLoop::begin_provisioning(std::shared_ptr<Model> model) {
+  model->phase = Model::Phase::provisioning;
+  model->error.clear();
+  touch(model->id);
+  tasks_.spawn(provision(std::move(model)));
+}
+
+asio::awaitable<void> ControlLoop::provision(std::shared_ptr<Model> model) {
+  const std::string name = model->spec.name;
+  auto progress = [this, name](std::string_view line) {
+    events_.add({{"type", "provision"}, {"model", name}, {"line", line}});
+  };
+  auto provisioned = co_await provisioner_.provision(model->spec, progress);
+  if (!provisioned.ok()) {
+    model->phase = Model::Phase::failed;
+    model->failed_at = Clock::now();
+    model->error = provisioned.error().message;
+    spdlog::error("model {}: {}", name, model->error);
+    events_.add({{"type", "provision_failed"}, {"model", name}, {"line", model->error}});
+    refuse_held(*model, provisioned.error());
+  } else {
+    model->phase = Model::Phase::ready;
+    model->provisioned = std::move(provisioned).value();
+    events_.add(
+        {{"type", "provisioned"}, {"model", name}, {"version", model->provisioned.version}});
+    const ModelSpec& spec = model->spec;
+    apply(scheduler_.on_model(ModelPolicy{.id = model->id,
+                                          .name = name,
+                                          .declared = spec.memory,
+                                          .concurrency = spec.concurrency,
+                                          .min_instances = spec.min_instances,
+                                          .max_instances = spec.max_instances,
+                                          .pinned = spec.pinned,
+                                          .stop_after = spec.stop_after},
+                              Clock::now()));
+    auto held = std::exchange(model->held, {});
+    for (Admit& message : held) on(message);
+  }
+  touch(model->id);
+  publish();
+  changed_.notify();
+}
+
+void ControlLoop::refuse_held(Model& model, const Error& error) {
+  for (const Admit& message : std::exchange(model.held, {})) {
+    links_.refuse(message.thread, Refuse{message.ticket, error, 0});
+    tickets_.erase(message.ticket);
+  }
+}
+
+ControlLoop::Model* ControlLoop::find_model(std::string_view name) {
+  auto found = names_.find(name);
+  return found == names_.end() ? nullptr : models_.at(found->second).get();
+}
+
+void ControlLoop::touch(ModelId model) { touched_.insert(model); }
+
+// The waiters bit of every open instance says whether the scheduler has a ticket of its model.
+void ControlLoop::sync_waiters(ModelId id) {
+  const Model& model = *models_.at(id);
+  const bool waiting = scheduler_.has_waiters(id);
+  for (InstanceId instance : model.instances) {
+    Live& live = *live_.at(instance);
+    if (live.open) live.slot->word.set_waiters(waiting);
+  }
+}
+
+std::string_view ControlLoop::state_of(const Model& model) const {
+  if (model.phase == Model::Phase::failed) return to_string(InstanceState::failed);
+  if (model.phase == Model::Phase::provisioning) return to_string(InstanceState::provisioning);
+  return to_string(scheduler_.model(model.id).state);
+}
+
+std::shared_ptr<const ModelRoute> ControlLoop::make_route(const Model& model) const {
+  auto route = std::make_shared<ModelRoute>();
+  route->id = model.id;
+  route->name = model.spec.name;
+  route->task = model.spec.task;
+  route->engine = model.spec.python ? EngineKind::python : EngineKind::command;
+  if (model.spec.command) route->served_name = model.spec.command->served_name;
+  if (!model.spec_ok) route->unusable = Error{ErrorCode::invalid_config, model.error};
+  route->created = model.spec.created;
+  route->state = state_of(model);
+  route->request_timeout = options_.config.request_timeout;
+  if (model.phase == Model::Phase::ready)
+    route->retry_after_seconds = scheduler_.retry_after_seconds(model.id);
+  route->metrics = model.metrics;
+  for (InstanceId id : model.instances) {
+    const Live& live = *live_.at(id);
+    if (live.open) route->instances.push_back({live.slot, live.generation});
+  }
+  return route;
+}
+
+// One copy of the map's pointers for all changes of an event; unchanged models keep their route.
+void ControlLoop::publish() {
+  if (applying_ || touched_.empty() || !links_.publish) return;
+  auto table = std::make_shared<RouteTable>(*routes_);
+  for (ModelId id : std::exchange(touched_, {})) {
+    const Model& model = *models_.at(id);
+    auto route = make_route(model);
+    table->models[model.spec.name] = route;
+    for (const std::string& alias : model.spec.aliases) table->models[alias] = route;
+  }
+  routes_ = table;
+  links_.publish(std::move(table));
+}
+
+}  // namespace omni::node
