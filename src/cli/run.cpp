@@ -51,6 +51,13 @@ Result<void> read_input(Console& console, Task task, const RunFlags& flags, RunI
   }
   const bool literal = flags.input != "-" &&
                        (!takes_file(task) || (task == Task::other && flags.input.front() == '{'));
+  std::error_code status;
+  if (!literal && flags.input != "-" && !std::filesystem::exists(flags.input, status)) {
+    return Error{
+        ErrorCode::usage,
+        fmt::format("there is no file {}: a {} model takes {}", flags.input, to_string(task),
+                    task == Task::other ? "a JSON object or a file" : "a file")};
+  }
   if (!literal) return read_content(console, flags.input, input);
   input.content = flags.input;
   return {};
