@@ -54,7 +54,7 @@ Result<void> read_input(Console& console, Task task, const RunFlags& flags, RunI
   std::error_code status;
   if (!literal && flags.input != "-" && !std::filesystem::exists(flags.input, status)) {
     return Error{
-        ErrorCode::usage,
+        ErrorCode::io_error,
         fmt::format("there is no file {}: a {} model takes {}", flags.input, to_string(task),
                     task == Task::other ? "a JSON object or a file" : "a file")};
   }
