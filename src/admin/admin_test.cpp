@@ -107,7 +107,7 @@ class AdminTest : public testing::Test {
     http::Headers headers;
     headers.set("Host", "localhost");
     if (!last_event_id.empty()) headers.set("Last-Event-ID", last_event_id);
-    std::unique_ptr<http::Call> call = client_.call(endpoint_, kPatience);
+    std::unique_ptr<http::Call> call = client_.call(endpoint_, {kPatience});
     const std::string head = http::encode_head("GET", target, headers);
     const Result<void> sent = await(call->send(head, {}));
     EXPECT_TRUE(sent.ok());

@@ -108,7 +108,7 @@ asio::awaitable<Result<Answer>> Daemon::open(Request request) {
   }
   const Endpoint endpoint = Endpoint::unix_at(socket_);
   const std::string head = http::encode_head(request.method, request.target, request.headers);
-  std::unique_ptr<http::Call> call = client_.call(endpoint, request.read_timeout);
+  std::unique_ptr<http::Call> call = client_.call(endpoint, {request.read_timeout});
   Result<void> sent = co_await call->send(head, request.body);
   if (!sent.ok() && call->progress() == http::Progress::nothing_sent) {
     co_return lost(socket_, sent.error());

@@ -92,7 +92,9 @@ asio::awaitable<Attempt> HttpBackend::attempt(Request& request, InstanceRoute in
   const Endpoint& endpoint = instance.slot->endpoint;
   // Of the whole answer; an upgraded connection has no such end.
   const Duration limit = request.model->request_timeout;
-  auto call = request.services.client.call(endpoint, limit, Clock::now() + limit);
+  const bool in_one_piece = !wanted_.stream_body && wanted_.body.segments().size() <= 1;
+  auto call = request.services.client.call(
+      endpoint, {.read_timeout = limit, .expires = Clock::now() + limit, .fresh = !in_one_piece});
   ClientWatch watch(request.exchange, [&call] { call->cancel(); });
   Attempt attempt;
   attempt.outcome = co_await run(request, *call, endpoint);

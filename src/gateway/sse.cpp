@@ -113,8 +113,9 @@ std::size_t UsageTap::search(std::string_view piece) {
     return at + kUsage.size() - skipped;
   }
   // A name may have begun here; the byte before it says whether it is inside a string.
-  tail_ += piece.size() > kUsage.size() ? piece.substr(piece.size() - kUsage.size()) : piece;
-  if (tail_.size() > kUsage.size()) tail_.erase(0, tail_.size() - kUsage.size());
+  constexpr std::size_t kKept = kUsage.size() + 1;
+  tail_ += piece.size() > kKept ? piece.substr(piece.size() - kKept) : piece;
+  if (tail_.size() > kKept) tail_.erase(0, tail_.size() - kKept);
   return piece.size();
 }
 

@@ -31,6 +31,15 @@ TEST(UsageTap, IgnoresUsageInsideText) {
   for (std::size_t step = 1; step <= body.size(); ++step) EXPECT_FALSE(tap(body, step)) << step;
 }
 
+TEST(UsageTap, IgnoresANameThatAStringEndsWith) {
+  const std::string body = R"({"content":"the \"usage":{"prompt_tokens":9},"usage":{}})";
+  for (std::size_t step = 1; step <= body.size(); ++step) {
+    const auto usage = tap(body, step);
+    ASSERT_TRUE(usage) << step;
+    EXPECT_EQ(usage->prompt_tokens, 0u) << step;
+  }
+}
+
 TEST(UsageTap, BoundsWhatItCollects) {
   EXPECT_FALSE(tap("\"usage\":{" + std::string(1 << 20, ' '), 1000));
 }

@@ -26,9 +26,8 @@ Client::Client(asio::io_context& loop, ClientOptions options)
 
 Client::~Client() = default;
 
-std::unique_ptr<Call> Client::call(const Endpoint& endpoint, Duration read_timeout,
-                                   TimePoint expires) {
-  return std::make_unique<ClientCall>(impl_, endpoint, read_timeout, expires);
+std::unique_ptr<Call> Client::call(const Endpoint& endpoint, CallOptions options) {
+  return std::make_unique<ClientCall>(impl_, endpoint, options);
 }
 
 asio::awaitable<Result<Response>> Client::request(const Endpoint& endpoint, std::string_view method,
@@ -40,7 +39,7 @@ asio::awaitable<Result<Response>> Client::request(const Endpoint& endpoint, std:
     headers.add("Content-Length", std::to_string(body.size()));
   }
   const std::string head = encode_head(method, target, headers);
-  ClientCall call(impl_, endpoint, timeout, Clock::now() + timeout);
+  ClientCall call(impl_, endpoint, {.read_timeout = timeout, .expires = Clock::now() + timeout});
   CO_CHECK(co_await call.send(head, body));
   CO_TRY(ResponseHead answer, co_await call.read_head());
   Response response{.status = answer.status, .headers = std::move(answer.headers)};

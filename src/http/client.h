@@ -2,9 +2,9 @@
 // ways. The strict head check of the server side holds for answers too.
 //
 // Errors of all calls: daemon_unreachable (no connection: nobody listens, or not within
-// connect_timeout), instance_crashed (the connection was lost), engine_timeout (read_timeout),
-// engine_protocol (the answer is not strict HTTP/1.1), cancelled (by cancel()). They name the
-// endpoint; who knows the model adds its name.
+// connect_timeout), overloaded (no descriptor or memory for one), instance_crashed (the connection
+// was lost), engine_timeout (read_timeout), engine_protocol (the answer is not strict HTTP/1.1),
+// cancelled (by cancel()). They name the endpoint; who knows the model adds its name.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -76,11 +76,15 @@ class Client {
   explicit Client(asio::io_context& loop, ClientOptions options = {});
   ~Client();
 
-  // Takes a pooled connection or opens one at the first send(). `read_timeout`: without a byte for
-  // so long, engine_timeout.
-  // `expires`: the end of the whole call.
-  std::unique_ptr<Call> call(const Endpoint& endpoint, Duration read_timeout,
-                             TimePoint expires = TimePoint::max());
+  struct CallOptions {
+    Duration read_timeout;                 // without a byte for so long, engine_timeout
+    TimePoint expires = TimePoint::max();  // the end of the whole call
+    // Never on a pooled connection, which its peer may be closing: for a request that cannot be
+    // sent again at once.
+    bool fresh = false;
+  };
+  // Takes a pooled connection or opens one at the first send().
+  std::unique_ptr<Call> call(const Endpoint& endpoint, CallOptions options);
 
   // The simple form: a whole request and its whole answer. Host and Content-Length are added when
   // `headers` lacks them; `timeout` is for all of it.

@@ -26,14 +26,18 @@ bool is_lost(IoResult result) {
           (result.error == EPIPE || result.error == ECONNRESET));
 }
 
+// Nothing that the peer could be blamed for.
+bool is_own_shortage(IoResult result) {
+  return result.kind == IoResult::Kind::failed &&
+         (result.error == EMFILE || result.error == ENFILE || result.error == ENOMEM ||
+          result.error == ENOBUFS || result.error == ENOSPC);
+}
+
 }  // namespace
 
 ClientCall::ClientCall(std::shared_ptr<ClientContext> client, const Endpoint& endpoint,
-                       Duration read_timeout, TimePoint expires)
-    : client_(std::move(client)),
-      lane_(client_->pool.lane(endpoint)),
-      read_timeout_(read_timeout),
-      expires_(expires) {}
+                       Client::CallOptions options)
+    : client_(std::move(client)), lane_(client_->pool.lane(endpoint)), options_(options) {}
 
 ClientCall::~ClientCall() {
   if (stream_ && reusable()) client_->pool.give(*lane_, std::move(stream_));
@@ -54,7 +58,7 @@ bool ClientCall::reusable() {
 }
 
 TimePoint ClientCall::read_deadline() const {
-  return std::min(Clock::now() + read_timeout_, expires_);
+  return std::min(Clock::now() + options_.read_timeout, options_.expires);
 }
 
 Error ClientCall::error_of(IoResult result) const {
@@ -63,7 +67,7 @@ Error ClientCall::error_of(IoResult result) const {
   switch (result.kind) {
     case IoResult::Kind::timeout:
       return {ErrorCode::engine_timeout,
-              fmt::format("{} sent nothing for {}", where, to_string(read_timeout_))};
+              fmt::format("{} sent nothing for {}", where, to_string(options_.read_timeout))};
     case IoResult::Kind::failed:
       return {ErrorCode::instance_crashed,
               fmt::format("the connection to {} was lost: {}", where,
@@ -95,7 +99,7 @@ asio::awaitable<IoResult> ClientCall::connect_stream(const SocketAddress& addres
     error = ::connect(socket.get(), address.get(), address.size()) == 0 ? 0 : errno;
   }
   if (error != 0 && error != EINPROGRESS) co_return IoResult{IoResult::Kind::failed, error};
-  const IoResult opened = stream_->open(std::move(socket));
+  const IoResult opened = stream_->open(std::move(socket), address.family());
   if (!opened.ok() || error == 0) co_return opened;
   const IoResult connected = co_await stream_->wait_connected(deadline);
   co_return connected;
@@ -106,11 +110,16 @@ asio::awaitable<Result<void>> ClientCall::connect() {
   stream_ = std::make_unique<Stream>(client_->loop, *client_->deadlines);
   pooled_ = false;
   const Duration timeout = client_->options.connect_timeout;
-  const TimePoint deadline = std::min(Clock::now() + timeout, expires_);
+  const TimePoint deadline = std::min(Clock::now() + timeout, options_.expires);
   const IoResult connected = co_await connect_stream(address, deadline);
   if (connected.ok()) co_return Result<void>();
   broken_ = true;
   if (cancelled_) co_return error_of(connected);
+  if (is_own_shortage(connected)) {
+    co_return Error{ErrorCode::overloaded,
+                    fmt::format("no connection to {}: {}", to_string(lane_->endpoint),
+                                std::generic_category().message(connected.error))};
+  }
   const std::string reason = connected.kind == IoResult::Kind::failed
                                  ? std::generic_category().message(connected.error)
                                  : "no connection within " + to_string(timeout);
@@ -123,7 +132,7 @@ asio::awaitable<Result<void>> ClientCall::connect() {
 asio::awaitable<Result<void>> ClientCall::send(std::string_view head, std::string_view body) {
   if (cancelled_) co_return error_of({IoResult::Kind::closed});
   head_request_ = head.starts_with("HEAD ");
-  stream_ = client_->pool.take(*lane_);
+  if (!options_.fresh) stream_ = client_->pool.take(*lane_);
   pooled_ = stream_ != nullptr;
   if (!stream_) CO_CHECK(co_await connect());
   Gather parts;
@@ -131,11 +140,16 @@ asio::awaitable<Result<void>> ClientCall::send(std::string_view head, std::strin
   parts.add(body);
   if (pooled_) replay_ = parts;
   IoResult result = write_now(parts);
-  if (result.would_block()) result = co_await stream_->write_rest(parts, read_timeout_);
+  if (result.would_block()) result = co_await stream_->write_rest(parts, options_.read_timeout);
   if (pooled_ && is_lost(result) && !cancelled_) {
-    // The peer closed it while it was idle, a moment too late for take() to see.
-    CO_CHECK(co_await connect());
-    result = co_await write(replay_);
+    if (stream_->receive().ok()) {
+      // It has refused the request before it had all of it: what it said is to be read.
+      progress_ = Progress::first_byte;
+    } else {
+      // It closed the connection while that was idle, a moment too late for take() to see.
+      CO_CHECK(co_await connect());
+      result = co_await write(replay_);
+    }
   }
   co_return outcome(result);
 }
@@ -157,7 +171,7 @@ IoResult ClientCall::write_now(Gather& parts) {
 
 asio::awaitable<IoResult> ClientCall::write(Gather parts) {
   IoResult result = write_now(parts);
-  if (result.would_block()) result = co_await stream_->write_rest(parts, read_timeout_);
+  if (result.would_block()) result = co_await stream_->write_rest(parts, options_.read_timeout);
   co_return result;
 }
 

@@ -29,9 +29,8 @@ struct ClientContext {
 
 class ClientCall final : public Call {
  public:
-  // `expires`: the end of the whole call, besides the time without a byte.
-  ClientCall(std::shared_ptr<ClientContext> client, const Endpoint& endpoint, Duration read_timeout,
-             TimePoint expires = TimePoint::max());
+  ClientCall(std::shared_ptr<ClientContext> client, const Endpoint& endpoint,
+             Client::CallOptions options);
   ~ClientCall() override;
 
   Progress progress() const override { return progress_; }
@@ -57,8 +56,7 @@ class ClientCall final : public Call {
 
   std::shared_ptr<ClientContext> client_;
   std::shared_ptr<ConnectionPool::Lane> lane_;
-  const Duration read_timeout_;
-  const TimePoint expires_;
+  const Client::CallOptions options_;
   std::unique_ptr<Stream> stream_;
   Progress progress_ = Progress::nothing_sent;
   bool cancelled_ = false;

@@ -164,7 +164,7 @@ TEST(ClientAnswer, IsReadInEveryFraming) {
   for (const Row& row : table) {
     ScriptedServer server({answers({row.answer})});
     server.run([&]() -> asio::awaitable<void> {
-      auto call = server.client.call(server.endpoint, 5s);
+      auto call = server.client.call(server.endpoint, {5s});
       EXPECT_EQ(call->progress(), Progress::nothing_sent);
       auto sent = co_await call->send((row.head_request ? "HEAD" : "GET") + kGet.substr(3), "");
       EXPECT_TRUE(sent.ok());
@@ -223,7 +223,7 @@ TEST(ClientAnswer, CutShortIsAnError) {
                              "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n"}) {
     ScriptedServer server({answers({answer})});
     server.run([&]() -> asio::awaitable<void> {
-      auto call = server.client.call(server.endpoint, 5s);
+      auto call = server.client.call(server.endpoint, {5s});
       auto sent = co_await call->send(kGet, "");
       EXPECT_TRUE(sent.ok());
       auto head = co_await call->read_head();
@@ -273,7 +273,7 @@ TEST(ClientPool, ReplacesOnlyOnce) {
   ScriptedServer server({answers({kOk, ""}), answers({""}), answers({kOk})});
   server.run([&]() -> asio::awaitable<void> {
     auto reply = co_await server.client.request(server.endpoint, "GET", "/1", {}, "", 5s);
-    auto call = server.client.call(server.endpoint, 5s);
+    auto call = server.client.call(server.endpoint, {5s});
     auto sent = co_await call->send(kGet, "");
     auto head = co_await call->read_head();
     EXPECT_FALSE(head.ok());
@@ -285,7 +285,7 @@ TEST(ClientPool, ReplacesOnlyOnce) {
 TEST(ClientPool, NeverRepeatsOnFreshConnection) {
   ScriptedServer server({answers({""}), answers({kOk})});
   server.run([&]() -> asio::awaitable<void> {
-    auto call = server.client.call(server.endpoint, 5s);
+    auto call = server.client.call(server.endpoint, {5s});
     auto sent = co_await call->send(kGet, "");
     auto head = co_await call->read_head();
     EXPECT_FALSE(head.ok());
@@ -307,7 +307,7 @@ TEST(ClientPool, NeverRepeatsBodyThatStreamed) {
                          answers({kOk})});
   server.run([&]() -> asio::awaitable<void> {
     auto reply = co_await server.client.request(server.endpoint, "GET", "/1", {}, "", 5s);
-    auto call = server.client.call(server.endpoint, 5s);
+    auto call = server.client.call(server.endpoint, {5s});
     auto sent = co_await call->send("POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\n", "ab");
     sent = co_await call->send_more("cd");
     auto head = co_await call->read_head();
@@ -323,7 +323,7 @@ TEST(ClientPool, TakesConnectionBackOnlyWhenAnswerEnded) {
     ScriptedServer server({answers_and_stays({answer, answer})});
     server.run([&]() -> asio::awaitable<void> {
       for (int i = 0; i < 2; ++i) {
-        auto call = server.client.call(server.endpoint, 5s);
+        auto call = server.client.call(server.endpoint, {5s});
         auto sent = co_await call->send(kGet, "");
         auto head = co_await call->read_head();
         EXPECT_TRUE(head.ok());
@@ -336,12 +336,65 @@ TEST(ClientPool, TakesConnectionBackOnlyWhenAnswerEnded) {
   }
 }
 
+TEST(ClientPool, AFreshCallUsesNoPooledConnection) {
+  ScriptedServer server({answers_and_stays({kOk}), answers({kOk})});
+  server.run([&]() -> asio::awaitable<void> {
+    auto reply = co_await server.client.request(server.endpoint, "GET", "/", {}, "", 5s);
+    EXPECT_TRUE(reply.ok());
+    auto call = server.client.call(server.endpoint, {.read_timeout = 5s, .fresh = true});
+    auto sent = co_await call->send(kGet, "");
+    auto head = co_await call->read_head();
+    EXPECT_TRUE(head.ok());
+    EXPECT_EQ(server.accepted, 2u);
+  }());
+}
+
+TEST(ClientPool, DropsAConnectionAsSoonAsItsPeerClosesIt) {
+  const auto open_sockets = [] {
+    std::size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code ignored;
+      count += std::filesystem::read_symlink(entry.path(), ignored).string().starts_with("socket:");
+    }
+    return count;
+  };
+  ScriptedServer server({answers({kOk})});
+  server.run([&]() -> asio::awaitable<void> {
+    const std::size_t before = open_sockets();
+    auto reply = co_await server.client.request(server.endpoint, "GET", "/", {}, "", 5s);
+    EXPECT_TRUE(reply.ok());
+    const bool gone = co_await eventually(server.loop, [&] { return open_sockets() < before; });
+    EXPECT_TRUE(gone);  // the listening socket as well, after its last script
+  }());
+}
+
+TEST(ClientPool, ReadsTheAnswerOfAPeerThatRefusesEarlyInsteadOfSendingAgain) {
+  const std::string refusal = "HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n";
+  ScriptedServer server({[&](Peer& peer) -> asio::awaitable<void> {
+                           co_await receive(peer);
+                           co_await transmit(peer, kOk);
+                           co_await receive(peer);  // a part of the second request
+                           co_await transmit(peer, refusal);
+                         },
+                         answers({kOk})});
+  server.run([&]() -> asio::awaitable<void> {
+    auto reply = co_await server.client.request(server.endpoint, "GET", "/1", {}, "", 5s);
+    EXPECT_TRUE(reply.ok());
+    const std::string large(8 << 20, 'x');
+    auto call = server.client.call(server.endpoint, {5s});
+    auto sent = co_await call->send("POST / HTTP/1.1\r\nContent-Length: 8388608\r\n\r\n", large);
+    auto head = co_await call->read_head();
+    EXPECT_EQ(head.ok() ? head->status : 0, 413);
+    EXPECT_EQ(server.accepted, 1u);
+  }());
+}
+
 TEST(ClientPool, ClosesConnectionOfUnfinishedAnswer) {
   ScriptedServer server(
       {answers_and_stays({"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart"})});
   server.run([&]() -> asio::awaitable<void> {
     {
-      auto call = server.client.call(server.endpoint, 5s);
+      auto call = server.client.call(server.endpoint, {5s});
       auto sent = co_await call->send(kGet, "");
       auto head = co_await call->read_head();
       EXPECT_TRUE(head.ok());
@@ -368,7 +421,7 @@ TEST(ClientPool, KeepsNoConnectionThatPeerCloses) {
 TEST(ClientPool, CloseIdleAlsoRetiresConnectionsInUse) {
   ScriptedServer server({answers_and_stays({kOk}), answers_and_stays({kOk})});
   server.run([&]() -> asio::awaitable<void> {
-    auto busy = server.client.call(server.endpoint, 5s);
+    auto busy = server.client.call(server.endpoint, {5s});
     auto sent = co_await busy->send(kGet, "");
     auto reply = co_await server.client.request(server.endpoint, "GET", "/", {}, "", 5s);
     EXPECT_TRUE(reply.ok());
@@ -428,7 +481,7 @@ asio::awaitable<void> stays_silent(Peer& peer) {
 TEST(ClientCall, EndsWhenPeerIsSilent) {
   ScriptedServer server({stays_silent});
   server.run([&]() -> asio::awaitable<void> {
-    auto call = server.client.call(server.endpoint, 40ms);
+    auto call = server.client.call(server.endpoint, {40ms});
     auto sent = co_await call->send(kGet, "");
     auto head = co_await call->read_head();
     EXPECT_FALSE(head.ok());
@@ -441,7 +494,7 @@ TEST(ClientCall, EndsWhenPeerIsSilent) {
 TEST(ClientCall, EndsWhenPeerReadsNothing) {
   ScriptedServer server({[&](Peer&) -> asio::awaitable<void> { co_await pause(server.loop, 2s); }});
   server.run([&]() -> asio::awaitable<void> {
-    auto call = server.client.call(server.endpoint, 40ms);
+    auto call = server.client.call(server.endpoint, {40ms});
     const std::string body(8 << 20, 'x');
     auto sent = co_await call->send("POST / HTTP/1.1\r\nContent-Length: 8388608\r\n\r\n", body);
     EXPECT_FALSE(sent.ok());
@@ -479,7 +532,7 @@ TEST(ClientRequest, BoundsAnswer) {
 TEST(ClientCall, CancelEndsWaitAndTellsPeer) {
   ScriptedServer server({stays_silent});
   server.run([&]() -> asio::awaitable<void> {
-    auto call = server.client.call(server.endpoint, 60s);
+    auto call = server.client.call(server.endpoint, {60s});
     auto sent = co_await call->send(kGet, "");
     EXPECT_TRUE(sent.ok());
     asio::post(server.loop, [&] { call->cancel(); });
@@ -494,7 +547,7 @@ TEST(ClientCall, CancelEndsWaitAndTellsPeer) {
 TEST(ClientCall, CancelBeforeSendRefusesIt) {
   ScriptedServer server({});
   server.run([&]() -> asio::awaitable<void> {
-    auto call = server.client.call(server.endpoint, 60s);
+    auto call = server.client.call(server.endpoint, {60s});
     call->cancel();
     auto sent = co_await call->send(kGet, "");
     EXPECT_FALSE(sent.ok());
@@ -514,7 +567,7 @@ TEST(ClientCall, GivesUpOnPeerThatAcceptsNothing) {
   RawClient first(loop, endpoint);  // fills the backlog
   Client client(loop, {.connect_timeout = 40ms});
   run(loop, [&]() -> asio::awaitable<void> {
-    auto call = client.call(endpoint, 5s);
+    auto call = client.call(endpoint, {5s});
     auto sent = co_await call->send(kGet, "");
     EXPECT_FALSE(sent.ok());
     if (sent.ok()) co_return;
@@ -529,7 +582,7 @@ TEST(ClientCall, StreamsChunkedBody) {
   TestServer server(echo);
   server.run([&]() -> asio::awaitable<void> {
     Client client(server.loop);
-    auto call = client.call(server.endpoint, 5s);
+    auto call = client.call(server.endpoint, {5s});
     auto sent = co_await call->send(
         "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", encode_chunk("ab"));
     EXPECT_TRUE(sent.ok());
@@ -561,7 +614,7 @@ TEST(ClientCall, CarriesLargeBodiesBothWays) {
 TEST(ClientCall, GivesEarlyAnswerThoughSendingFailed) {
   ScriptedServer server({answers({"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n"})});
   server.run([&]() -> asio::awaitable<void> {
-    auto call = server.client.call(server.endpoint, 5s);
+    auto call = server.client.call(server.endpoint, {5s});
     const std::string body(8 << 20, 'x');
     auto sent = co_await call->send("POST / HTTP/1.1\r\nContent-Length: 8388608\r\n\r\n", body);
     EXPECT_FALSE(sent.ok());
@@ -579,7 +632,7 @@ TEST(ClientCall, ReleasesSocketAfterUpgrade) {
     EXPECT_EQ(said, "raw");
   }});
   server.run([&]() -> asio::awaitable<void> {
-    auto call = server.client.call(server.endpoint, 5s);
+    auto call = server.client.call(server.endpoint, {5s});
     auto sent = co_await call->send(kGet, "");
     auto head = co_await call->read_head();
     EXPECT_TRUE(head.ok());

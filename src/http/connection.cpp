@@ -57,7 +57,7 @@ void Connection::accept(std::shared_ptr<ServerContext> server, Fd socket, int fa
   asio::io_context& loop = server->loop;
   // Shared by the coroutine's two ends: it runs in one, the other takes its outcome.
   auto self = std::make_shared<Connection>(std::move(server), family == AF_UNIX);
-  const IoResult opened = self->stream_.open(std::move(socket));
+  const IoResult opened = self->stream_.open(std::move(socket), family);
   if (!opened.ok()) {
     spdlog::error("cannot serve a connection: {}", std::generic_category().message(opened.error));
     return;
@@ -470,7 +470,7 @@ void Connection::on_client_gone(std::function<void()> callback) {
   stream_.listen(on_client_gone_ ? this : nullptr);
 }
 
-void Connection::on_peer_gone() {
+void Connection::on_peer_gone(Stream&) {
   client_gone_ = true;
   // Moved out first: the callback may set another.
   auto callback = std::exchange(on_client_gone_, {});

@@ -78,7 +78,7 @@ class Connection final : public Exchange,
   Error write_error(IoResult result);
   Error read_error(IoResult result);
 
-  void on_peer_gone() override;
+  void on_peer_gone(Stream& stream) override;
 
   std::shared_ptr<ServerContext> server_;
   const bool from_unix_socket_;

@@ -12,6 +12,7 @@ std::unique_ptr<Stream> ConnectionPool::take(Lane& lane) {
   while (!lane.idle.empty()) {
     auto stream = std::move(lane.idle.back().stream);
     lane.idle.pop_back();
+    stream->listen(nullptr);
     // Nothing may come on an idle connection: an end or bytes (a 408) mean that the peer is done
     // with it.
     if (stream->is_drained()) return stream;
@@ -24,6 +25,7 @@ void ConnectionPool::give(Lane& lane, std::unique_ptr<Stream> stream) {
   if (lane.idle.size() >= options_.idle_per_endpoint) lane.idle.erase(lane.idle.begin());
   const TimePoint now = Clock::now();
   stream->input().shrink();
+  stream->listen(&lane);
   lane.idle.push_back({std::move(stream), now});
   if (!armed_) arm(now + options_.idle_timeout);
   armed_ = true;

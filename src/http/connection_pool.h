@@ -24,8 +24,12 @@ class ConnectionPool final : private Deadlines::Entry {
  public:
   // One endpoint's. Shared with the calls that use its connections: after close() of the endpoint
   // they find it retired, and close theirs instead of giving them back.
-  struct Lane {
+  struct Lane final : Stream::PeerListener {
     explicit Lane(Endpoint at) : endpoint(std::move(at)) {}
+    // One that the peer has closed is of no further use.
+    void on_peer_gone(Stream& stream) override {
+      std::erase_if(idle, [&](const Idle& one) { return one.stream.get() == &stream; });
+    }
     struct Idle {
       std::unique_ptr<Stream> stream;
       TimePoint since;

@@ -7,7 +7,7 @@
 namespace omni::http {
 namespace {
 
-constexpr std::uint32_t kInput = EPOLLIN | EPOLLRDHUP | EPOLLET;
+constexpr std::uint32_t kInput = EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET;
 
 int new_epoll() {
   const int fd = ::epoll_create1(EPOLL_CLOEXEC);
@@ -83,11 +83,13 @@ void Readiness::turn() {
     if (!entry.Hook<DueTag>::is_linked()) now.push_back(entry);
   }
   // What becomes due meanwhile has its turn after the loop's other work.
+  in_turn_ = true;
   while (!now.empty()) {
     Entry& entry = now.front();
     now.pop_front();
     entry.on_ready();
   }
+  in_turn_ = false;
 }
 
 void Readiness::shutdown() {

@@ -53,6 +53,8 @@ class Readiness final : public asio::execution_context::service {
   void watch_writes(Entry& entry, int fd, bool on);
   // After it, nothing is told of the entry.
   void remove(Entry& entry, int fd);
+  // It is calling on_ready(): what had come a moment ago has been noted.
+  bool in_turn() const { return in_turn_; }
   // on_ready() soon, but not before the caller has returned to the loop.
   void make_due(Entry& entry);
 
@@ -70,6 +72,7 @@ class Readiness final : public asio::execution_context::service {
   std::array<epoll_event, 256> events_;
   bool awaiting_ = false;
   bool posted_ = false;  // a turn
+  bool in_turn_ = false;
   List<KnownTag> known_;
   List<DueTag> due_;
 };

@@ -65,11 +65,12 @@ bool Stream::leave() {
   return true;
 }
 
-IoResult Stream::open(Fd socket) {
+IoResult Stream::open(Fd socket, int family) {
   if (const int error = readiness_.add(*this, socket.get()); error != 0) {
     return {IoResult::Kind::failed, error};
   }
   socket_ = std::move(socket);
+  is_unix_ = family == AF_UNIX;
   return {};
 }
 
@@ -83,24 +84,43 @@ IoResult Stream::fill_now() {
 }
 
 IoResult Stream::receive() {
+  if (!is_open()) return {IoResult::Kind::closed};
   const std::span<char> room = input_.prepare();
+  const ssize_t count = read_into(room);
+  if (count < 0) {
+    const IoResult result = of_errno(errno);
+    if (result.would_block()) readable_ = false;
+    return result;
+  }
+  // A short read leaves nothing behind but, perhaps, the end.
+  if (count > 0 && static_cast<std::size_t>(count) < room.size()) {
+    readable_ = peer_gone_ || stops_short_;
+  }
+  input_.commit(static_cast<std::size_t>(count));
+  return {count == 0 ? IoResult::Kind::eof : IoResult::Kind::ok};
+}
+
+ssize_t Stream::read_into(std::span<char> room) {
   for (;;) {
-    const ssize_t count = ::recv(socket_.get(), room.data(), room.size(), MSG_DONTWAIT);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) {
-      const IoResult result = of_errno(errno);
-      if (result.would_block()) readable_ = false;
-      return result;
+    ssize_t count = 0;
+    if (is_unix_) {
+      iovec part{room.data(), room.size()};
+      msghdr message{};
+      message.msg_iov = &part;
+      message.msg_iovlen = 1;
+      count = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+      // Descriptors came with it; they are dropped, but they ended the read.
+      if ((message.msg_flags & MSG_CTRUNC) != 0) stops_short_ = true;
+    } else {
+      count = ::recv(socket_.get(), room.data(), room.size(), MSG_DONTWAIT);
     }
-    // A short read leaves nothing behind but, perhaps, the end.
-    if (count > 0 && static_cast<std::size_t>(count) < room.size()) readable_ = peer_gone_;
-    input_.commit(static_cast<std::size_t>(count));
-    return {count == 0 ? IoResult::Kind::eof : IoResult::Kind::ok};
+    if (count >= 0 || errno != EINTR) return count;
   }
 }
 
 bool Stream::is_drained() {
-  if (!readable_) return true;
+  // While the loop tells its streams, what it has not told has not come.
+  if (!readable_ && readiness_.in_turn()) return true;
   char byte = 0;
   const ssize_t count = ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   readable_ = count >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
@@ -176,7 +196,8 @@ void Stream::Wait::end(IoResult::Kind why) {
 
 void Stream::note(std::uint32_t events) {
   if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) peer_gone_ = true;
-  if ((events & EPOLLIN) != 0 || peer_gone_) readable_ = true;
+  if ((events & EPOLLPRI) != 0) stops_short_ = true;
+  if ((events & (EPOLLIN | EPOLLPRI)) != 0 || peer_gone_) readable_ = true;
   if ((events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0) writable_ = true;
 }
 
@@ -197,7 +218,7 @@ void Stream::on_ready() {
       return complete(write_wait_, result);
     }
   }
-  if (peer_gone_ && listener_ != nullptr) std::exchange(listener_, nullptr)->on_peer_gone();
+  if (peer_gone_ && listener_ != nullptr) std::exchange(listener_, nullptr)->on_peer_gone(*this);
 }
 
 IoResult Stream::read_outcome() {

@@ -10,6 +10,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "base/clock.h"
@@ -61,14 +62,14 @@ class Stream final : private Readiness::Entry {
   class PeerListener {
    public:
     virtual ~PeerListener() = default;
-    virtual void on_peer_gone() = 0;
+    virtual void on_peer_gone(Stream& stream) = 0;  // may destroy it
   };
 
   Stream(asio::io_context& loop, Deadlines& deadlines);
   ~Stream() override;
 
-  // Takes a non-blocking socket.
-  IoResult open(Fd socket);
+  // Takes a non-blocking socket of this address family.
+  IoResult open(Fd socket, int family);
   bool is_open() const { return static_cast<bool>(socket_); }
   int fd() const { return socket_.get(); }
 
@@ -79,6 +80,8 @@ class Stream final : private Readiness::Entry {
   IoResult fill_now();
   // Then this, when it would block.
   asio::awaitable<IoResult> fill(TimePoint deadline);
+  // The same, asking the socket whatever the loop has told.
+  IoResult receive();
   // Nothing has come that was not read, neither bytes nor an end.
   bool is_drained();
 
@@ -120,7 +123,7 @@ class Stream final : private Readiness::Entry {
   void complete(Wait& wait, IoResult result);
   IoResult read_outcome();
   IoResult write_outcome();
-  IoResult receive();
+  ssize_t read_into(std::span<char> room);
   bool leave();  // the loop's readiness; false if the socket is closed
 
   void note(std::uint32_t events) override;
@@ -137,7 +140,10 @@ class Stream final : private Readiness::Entry {
   Wait write_wait_;
   PeerListener* listener_ = nullptr;
   int reads_left_ = kReadsPerTurn;
+  bool is_unix_ = false;
   bool readable_ = true;  // as far as is known
+  // A read can stop short of what is there: at urgent data, or behind passed descriptors.
+  bool stops_short_ = false;
   bool writable_ = false;
   bool peer_gone_ = false;
 };

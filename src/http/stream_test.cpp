@@ -1,5 +1,6 @@
 #include "http/stream.h"
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <boost/asio/bind_cancellation_slot.hpp>
@@ -23,7 +24,7 @@ struct Pair {
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     peer.reset(ends[1]);
-    EXPECT_TRUE(stream->open(Fd(ends[0])).ok());
+    EXPECT_TRUE(stream->open(Fd(ends[0]), AF_UNIX).ok());
   }
 
   void send(std::string_view bytes) const {
@@ -67,6 +68,64 @@ TEST(Stream, SeesAnEndThatCameBeforeItWasWatched) {
     EXPECT_TRUE(bytes.ok());
     const IoResult end = co_await pair.fill();
     EXPECT_EQ(end.kind, IoResult::Kind::eof);
+  }());
+}
+
+TEST(Stream, ReadsOnBehindPassedDescriptors) {
+  asio::io_context loop;
+  Pair pair(loop);
+  run(loop, [&]() -> asio::awaitable<void> {
+    EXPECT_TRUE(pair.stream->fill_now().would_block());
+    char byte = 'a';
+    iovec part{&byte, 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    const int passed = pair.peer.get();
+    std::memcpy(CMSG_DATA(header), &passed, sizeof(passed));
+    EXPECT_EQ(::sendmsg(pair.peer.get(), &message, 0), 1);
+    pair.send("bc");
+    while (pair.stream->input().view() != "abc") {
+      const IoResult result = co_await pair.fill(1s);
+      if (!result.ok()) break;
+    }
+    EXPECT_EQ(pair.stream->input().view(), "abc");
+  }());
+}
+
+TEST(Stream, ReadsOnBehindUrgentData) {
+  asio::io_context loop;
+  const Fd listening(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {}, .sin_zero = {}};
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* raw = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(::bind(listening.get(), raw, size), 0);
+  ASSERT_EQ(::listen(listening.get(), 1), 0);
+  ASSERT_EQ(::getsockname(listening.get(), raw, &size), 0);
+  const Fd peer(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::connect(peer.get(), raw, size), 0);
+  auto deadlines = std::make_shared<Deadlines>(loop);
+  Stream stream(loop, *deadlines);
+  run(loop, [&]() -> asio::awaitable<void> {
+    EXPECT_TRUE(stream.open(Fd(::accept(listening.get(), nullptr, nullptr)), AF_INET).ok());
+    EXPECT_TRUE(stream.fill_now().would_block());
+    ::send(peer.get(), "ab", 2, 0);
+    ::send(peer.get(), "!", 1, MSG_OOB);
+    ::send(peer.get(), "cd", 2, 0);
+    while (stream.input().view() != "abcd") {
+      IoResult result = stream.fill_now();
+      if (result.would_block()) result = co_await stream.fill(Clock::now() + 1s);
+      if (!result.ok()) break;
+    }
+    EXPECT_EQ(stream.input().view(), "abcd");
   }());
 }
 
@@ -181,7 +240,7 @@ TEST(Stream, WaitsForRoomToWrite) {
 }
 
 struct CountingListener : Stream::PeerListener {
-  void on_peer_gone() override { ++gone; }
+  void on_peer_gone(Stream&) override { ++gone; }
   int gone = 0;
 };
 

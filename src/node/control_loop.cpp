@@ -337,7 +337,7 @@ void ControlLoop::report_activity() {
   }
   for (const Change& change : changes) {
     apply(scheduler_.on_activity(change.instance, change.in_flight, change.served, change.last_used,
-                                 now));
+                                 Clock::now()));
   }
   for (InstanceId id : overdue) apply(scheduler_.on_drained(id, Clock::now()));
 }

@@ -103,6 +103,15 @@ TEST(Admission, GathersRequestsOfOneModelIntoOneStart) {
   EXPECT_THAT(node.resident(1), ElementsAre("serve t1 i1", "serve t2 i1"));
 }
 
+TEST(Admission, AnEventFromAMomentAgoIsTakenAsOfNow) {
+  Node node;
+  node.model(1, 40_MiB);
+  node.request(1, 1);
+  node.now -= 1ms;
+  EXPECT_THAT(node.resident(1), ElementsAre("serve t1 i1"));
+  EXPECT_THAT(node.activity(1, 0), IsEmpty());
+}
+
 TEST(Admission, ATicketWhoseOfferFailedKeepsItsPlace) {
   Node node;
   node.model(1, 40_MiB);

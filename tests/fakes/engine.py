@@ -17,6 +17,7 @@ import os
 import signal
 import socket
 import socketserver
+import struct
 import sys
 import threading
 import time
@@ -212,6 +213,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             "/v1/models": self.models,
             "/echo": self.echo,
             "/slow": self.slow,
+            "/reset": self.reset,
             "/upgrade": self.upgrade,
         }
         route = routes.get(path)
@@ -305,6 +307,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 "sha256": hashlib.sha256(body).hexdigest(),
             }
         )
+
+    def reset(self) -> None:
+        """Breaks its connection and lives on."""
+        self.read_body()
+        linger = struct.pack("ii", 1, 0)
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        raise ConnectionError("reset on request")
 
     def slow(self) -> None:
         """Answers after ?seconds=N, or counts as cancelled when the client leaves before."""

@@ -221,6 +221,43 @@ class Waiting(unittest.TestCase):
             )
             self.assertEqual(daemon.instances(), [])
 
+    def test_connections_that_break_while_another_model_is_busy_harm_nobody(self):
+        with Daemon() as daemon:
+            for name in ("busy", "breaks"):
+                daemon.fake_engine(
+                    name, transport="port", scaling="concurrency = 16\nmax_instances = 1"
+                )
+            daemon.start()
+            for name in ("busy", "breaks"):
+                self.assertEqual(daemon.post(f"/upstream/{name}/echo", {}).status, 200)
+            ended = threading.Event()
+            statuses = []
+
+            def keep_busy():
+                while not ended.is_set():
+                    statuses.append(daemon.post("/upstream/busy/echo", {}).status)
+                    time.sleep(0.01)
+
+            def ask_slowly(seconds):
+                answer = daemon.post(f"/upstream/breaks/slow?seconds={seconds}", {})
+                statuses.append(answer.status)
+
+            busy = threading.Thread(target=keep_busy)
+            busy.start()
+            for _ in range(3):
+                slow = [
+                    threading.Thread(target=ask_slowly, args=(0.05 + 0.02 * i,)) for i in range(10)
+                ]
+                for thread in slow:
+                    thread.start()
+                self.assertEqual(daemon.post("/upstream/breaks/reset", {}).status, 502)
+                for thread in slow:
+                    thread.join()
+            ended.set()
+            busy.join()
+            self.assertEqual(set(statuses), {200})
+            self.assertIsNone(daemon.process.poll())
+
     def test_one_of_two_streams_is_cancelled_and_the_other_is_unharmed(self):
         with Daemon() as daemon:
             daemon.fake_engine(
