@@ -23,7 +23,7 @@ namespace asio = boost::asio;
 struct ModelStatus {
   std::string name;
   std::string task;
-  std::string engine;  // "python", "command"
+  std::string engine;  // "python", "command"; like task empty when the spec cannot be read
   std::string state;
   std::vector<std::string> aliases;
   bool pinned = false;

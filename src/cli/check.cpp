@@ -12,10 +12,11 @@ namespace fs = std::filesystem;
 struct Checked {
   std::string file;
   std::string problem;  // a line each; empty: it is right
+  std::string verdict = "valid";
 };
 
 Checked check_model(const fs::path& folder, const Result<ModelSpec>& spec) {
-  return {folder / "model.toml", spec.ok() ? std::string() : spec.error().message};
+  return {folder / "model.toml", spec.ok() ? std::string() : spec.error().message, "valid"};
 }
 
 // A broken spec does not know where it is.
@@ -30,7 +31,7 @@ fs::path folder_of(const std::string& name, const std::vector<fs::path>& roots) 
 void check_models(const std::vector<fs::path>& roots, std::vector<Checked>& report) {
   const Result<std::vector<ModelFolder>> folders = load_model_folders(roots);
   if (!folders.ok()) {
-    report.push_back({roots.front(), folders.error().message});
+    report.push_back({roots.front(), folders.error().message, ""});
     return;
   }
   for (const ModelFolder& folder : *folders) {
@@ -41,7 +42,9 @@ void check_models(const std::vector<fs::path>& roots, std::vector<Checked>& repo
 // omni.toml and the models that it names.
 void check_node(const fs::path& file, bool must_exist, std::vector<Checked>& report) {
   const Result<NodeConfig> config = load_node_config(file, must_exist);
-  report.push_back({file, config.ok() ? std::string() : config.error().message});
+  std::error_code status;
+  report.push_back({file, config.ok() ? std::string() : config.error().message, "valid"});
+  if (!fs::exists(file, status)) report.back().verdict = "not there, so the defaults hold";
   if (config.ok()) check_models(config->models, report);
 }
 
@@ -92,7 +95,7 @@ Result<void> print(Program& program, const std::vector<Checked>& report) {
   }
   for (const Checked& checked : report) {
     if (checked.problem.empty()) {
-      CHECK(program.console.write_line(checked.file + ": valid"));
+      CHECK(program.console.write_line(checked.file + ": " + checked.verdict));
     } else {
       write_lines(program.console, checked.problem);
     }

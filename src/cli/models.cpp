@@ -33,8 +33,12 @@ std::string model_table(const json::array& models, std::optional<std::size_t> wi
     const json::object& model = as_object(value);
     const double load = number_at(model, "load_seconds");
     const std::string name = text_at(model, "name");
-    table.add_row({flag_at(model, "pinned") ? name + " (pinned)" : name, text_at(model, "task"),
-                   text_at(model, "engine"), text_at(model, "state"),
+    const auto known = [&model](std::string_view member) {
+      const std::string text = text_at(model, member);
+      return text.empty() ? "-" : text;
+    };
+    table.add_row({flag_at(model, "pinned") ? name + " (pinned)" : name, known("task"),
+                   known("engine"), text_at(model, "state"),
                    format_bytes(integer_at(model, "memory_bytes")),
                    load > 0 ? format_age(load) : "-", std::to_string(integer_at(model, "waiting")),
                    std::to_string(integer_at(model, "in_flight")),

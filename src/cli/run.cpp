@@ -57,6 +57,13 @@ Result<void> read_input(Console& console, Task task, const RunFlags& flags, RunI
   }
   const bool literal = flags.input != "-" &&
                        (!takes_file(task) || (takes_object(task) && flags.input.front() == '{'));
+  std::error_code status;
+  if (!literal && flags.input != "-" && !std::filesystem::exists(flags.input, status)) {
+    return Error{
+        ErrorCode::io_error,
+        fmt::format("there is no file {}: a {} model takes {}", flags.input, to_string(task),
+                    takes_object(task) ? "a JSON object or a file" : "a file")};
+  }
   if (!literal) return read_content(console, flags.input, input);
   input.content = flags.input;
   return {};

@@ -32,7 +32,7 @@ asio::awaitable<Result<void>> answer_root(Request& request) {
   return request.answer.respond(200, "text/plain; charset=utf-8",
                                 "omni " OMNI_VERSION
                                 "\nModels: GET /v1/models. The API is OpenAI's, below /v1; "
-                                "POST /ai/run/{model} takes any model.\n");
+                                "POST /ai/run/{model} takes a model's own form.\n");
 }
 
 asio::awaitable<Result<void>> answer_alive(Request& request) {

@@ -70,9 +70,10 @@ Result<void> Request::choose_model(std::string_view name) {
   if ((*found)->unusable && route.api != Api::model) return *(*found)->unusable;
   if (!serves(route.api, (*found)->task)) {
     answer.blame("model");
-    return Error{ErrorCode::task_mismatch,
-                 fmt::format("model \"{}\" does {}: call {}", name, to_string((*found)->task),
-                             endpoint_of((*found)->task))};
+    std::string endpoint(endpoint_of((*found)->task));
+    if (endpoint.ends_with("{model}")) endpoint.replace(endpoint.find('{'), 7, name);
+    return Error{ErrorCode::task_mismatch, fmt::format("model \"{}\" does {}: call {}", name,
+                                                       to_string((*found)->task), endpoint)};
   }
   model = *found;
   return {};

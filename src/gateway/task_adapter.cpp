@@ -11,7 +11,12 @@ const json::object* TaskAdapter::note_usage(const json::object& from) {
   const json::value* usage = from.if_contains("usage");
   if (!usage || !usage->is_object()) return nullptr;
   usage_ = parse_usage(json::serialize(*usage));
-  return &usage->get_object();
+  told_ = usage->get_object();
+  // OpenAI's clients look for the sum.
+  if (told_.contains("prompt_tokens") && !told_.contains("total_tokens")) {
+    told_["total_tokens"] = usage_->prompt_tokens + usage_->completion_tokens;
+  }
+  return &told_;
 }
 
 Error unfit_answer(std::string_view what) {

@@ -38,11 +38,13 @@ class TaskAdapter {
   const std::optional<Usage>& usage() const { return usage_; }
 
  protected:
-  // {"usage": {...}} of a trailer or a handler's dict, noted for the metrics; null without one.
+  // {"usage": {...}} of a trailer or a handler's dict, noted for the metrics and completed for the
+  // client; null without one.
   const json::object* note_usage(const json::object& from);
 
  private:
   std::optional<Usage> usage_;
+  json::object told_;
 };
 
 // What the adapters of one answer say of themselves.

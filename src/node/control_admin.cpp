@@ -96,8 +96,10 @@ asio::awaitable<std::vector<admin::ModelStatus>> ControlLoop::models_here() {
   for (const auto& [id, model] : models_) {
     admin::ModelStatus status;
     status.name = model->spec.name;
-    status.task = to_string(model->spec.task);
-    status.engine = model->spec.python ? "python" : "command";
+    if (model->spec_ok) {
+      status.task = to_string(model->spec.task);
+      status.engine = model->spec.python ? "python" : "command";
+    }
     status.state = state_of(*model);
     status.aliases = model->spec.aliases;
     status.pinned = model->spec.pinned;

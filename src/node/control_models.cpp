@@ -62,7 +62,7 @@ asio::awaitable<void> ControlLoop::provision(std::shared_ptr<Model> model) {
     model->phase = Model::Phase::failed;
     model->failed_at = Clock::now();
     model->error = provisioned.error().message;
-    spdlog::error("model {}: {}", name, model->error);
+    spdlog::error("{}", model->error);
     events_.add({{"type", "provision_failed"}, {"model", name}, {"line", model->error}});
     refuse_held(*model, provisioned.error());
   } else {
