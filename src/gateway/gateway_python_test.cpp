@@ -204,8 +204,8 @@ TEST(GatewayPython, ImagesAreMadeAndEdited) {
     EXPECT_NE(json.body.find("part `image`"), std::string::npos) << json.body;
   }(thread));
   ASSERT_EQ(runtime.calls.size(), 4u);
-  EXPECT_EQ(json::serialize(runtime.calls[0].request.at("parameters")),
-            R"({"prompt":"hills","size":"8x8","n":1})");
+  EXPECT_EQ(runtime.calls[0].request.at("parameters"),
+            json::value({{"prompt", "hills"}, {"size", "8x8"}, {"n", 1}}));
   for (std::size_t i : {2u, 3u}) {
     EXPECT_EQ(runtime.calls[i].files, std::vector<std::string>{"PNG"});
     EXPECT_EQ(runtime.calls[i].request.at("files").at(0).at("name"), "image");
