@@ -29,6 +29,8 @@ asio::awaitable<Result<void>> answer_endpoint(Request& request) {
       return answer_readyz(request);
     case Api::metrics:
       return answer_metrics(request);
+    case Api::running:
+      return answer_running(request);
     case Api::models:
       return answer_models(request);
     case Api::model:

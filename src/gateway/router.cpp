@@ -14,12 +14,13 @@ struct FixedPath {
   std::string_view path;
   Api api;
 };
-constexpr std::array<FixedPath, 14> kFixedPaths{{
+constexpr std::array<FixedPath, 15> kFixedPaths{{
     {"/", Api::root},
     {"/health", Api::health},
     {"/livez", Api::livez},
     {"/readyz", Api::readyz},
     {"/metrics", Api::metrics},
+    {"/running", Api::running},
     {"/v1/models", Api::models},
     {"/v1/chat/completions", Api::chat},
     {"/v1/completions", Api::completions},
@@ -85,6 +86,7 @@ std::string_view allowed_methods(Api api) {
     case Api::livez:
     case Api::readyz:
     case Api::metrics:
+    case Api::running:
     case Api::models:
     case Api::model:
       return "GET, HEAD, OPTIONS";

@@ -17,6 +17,7 @@ enum class Api : std::uint8_t {
   livez,
   readyz,
   metrics,
+  running,
   models,
   model,
   chat,
