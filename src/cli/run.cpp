@@ -25,7 +25,13 @@ constexpr Bytes kInputLimit = Bytes(std::int64_t{1} << 30);  // the daemon's own
 // Longer than the daemon's waiting and running limits together, which speak first.
 constexpr auto kAnswerTimeout = std::chrono::hours(1);
 
-bool takes_file(Task task) { return task == Task::speech_to_text || task == Task::other; }
+bool takes_object(Task task) { return task == Task::rerank || task == Task::other; }
+bool takes_file(Task task) { return takes_object(task) || !file_part(task).empty(); }
+// Their answers are shown as they come, be it text or not.
+bool is_raw(Task task) {
+  return takes_object(task) || task == Task::text_to_speech || task == Task::image_generation ||
+         task == Task::image_to_image || task == Task::audio_to_audio;
+}
 
 // ---- input
 
@@ -50,13 +56,13 @@ Result<void> read_input(Console& console, Task task, const RunFlags& flags, RunI
                              flags.model, to_string(task), takes_file(task) ? "a file" : "a text")};
   }
   const bool literal = flags.input != "-" &&
-                       (!takes_file(task) || (task == Task::other && flags.input.front() == '{'));
+                       (!takes_file(task) || (takes_object(task) && flags.input.front() == '{'));
   std::error_code status;
   if (!literal && flags.input != "-" && !std::filesystem::exists(flags.input, status)) {
     return Error{
         ErrorCode::io_error,
         fmt::format("there is no file {}: a {} model takes {}", flags.input, to_string(task),
-                    task == Task::other ? "a JSON object or a file" : "a file")};
+                    takes_object(task) ? "a JSON object or a file" : "a file")};
   }
   if (!literal) return read_content(console, flags.input, input);
   input.content = flags.input;
@@ -146,7 +152,7 @@ Error binary_for_terminal(std::string_view what) {
 
 asio::awaitable<Result<void>> print_answer(Task task, Answer& answer, Sink& sink, bool as_json) {
   const std::string type = answer.media_type();
-  const bool raw = task == Task::text_to_speech || task == Task::other;
+  const bool raw = is_raw(task);
   if (raw && !is_text(type) && sink.is_terminal()) {
     co_return binary_for_terminal(type.empty() ? "this answer" : type);
   }
@@ -191,9 +197,10 @@ void add_run(CLI::App& app, Program& program) {
   auto flags = std::make_shared<RunFlags>();
   CLI::App* command = add_command(app, "run", "Send a model one request and print its answer");
   command->add_option("model", flags->model, "Name or alias")->required()->type_name("MODEL");
-  command->add_option("input", flags->input,
-                      "Text; a file for speech-to-text; JSON or a file for other tasks; - reads "
-                      "standard input, as does no input that is piped in");
+  command->add_option(
+      "input", flags->input,
+      "Text; a file for audio and image tasks; JSON or a file for rerank and other; - "
+      "reads standard input, as does no input that is piped in");
   command->add_option("--file", flags->file, "Read the input from this file")->type_name("FILE");
   command->add_option("-o,--output", flags->output, "Write the answer to this file")
       ->type_name("FILE");

@@ -110,7 +110,10 @@ Result<Request> other_request(const RunInput& input, const std::vector<Parameter
 
 Result<Request> run_request(Task task, const RunInput& input) {
   TRY(const std::vector<Parameter> parameters, split_parameters(input.parameters));
-  if (task == Task::other) return other_request(input, parameters);
+  if (task == Task::other || task == Task::rerank || task == Task::image_to_image ||
+      task == Task::audio_to_audio) {
+    return other_request(input, parameters);
+  }
   if (task == Task::speech_to_text) {
     std::vector<Parameter> fields{{"model", input.model}};
     fields.insert(fields.end(), parameters.begin(), parameters.end());
@@ -140,6 +143,11 @@ Result<Request> run_request(Task task, const RunInput& input) {
     case Task::embeddings:
       target = "/v1/embeddings";
       body["input"] = text;
+      break;
+    case Task::image_generation:  // the image itself, where the OpenAI path would give base64
+      body.erase("model");
+      target = "/ai/run/" + percent_encode(input.resolved);
+      body["prompt"] = text;
       break;
     default:
       target = "/v1/audio/speech";

@@ -69,6 +69,19 @@ TEST(RunRequest, OtherTasksGetJsonOrBytesByTheModelsOwnName) {
   EXPECT_EQ(bytes.body, "\x89PNG");
 }
 
+TEST(RunRequest, ImagesAndAudioAreAskedForAsTheyAre) {
+  const Request image = request_of(Task::image_generation, input_of("hills"));
+  EXPECT_EQ(image.target, "/ai/run/name");
+  EXPECT_EQ(image.body, R"({"prompt":"hills"})");
+  RunInput noisy = input_of("RIFF");
+  noisy.filename = "noisy.wav";
+  const Request audio = request_of(Task::audio_to_audio, noisy);
+  EXPECT_EQ(audio.target, "/ai/run/name");
+  EXPECT_EQ(audio.headers.get("Content-Type"), "audio/wav");
+  const Request ranked = request_of(Task::rerank, input_of(R"({"query":"q","documents":["a"]})"));
+  EXPECT_EQ(ranked.body, R"({"query":"q","documents":["a"]})");
+}
+
 TEST(RunRequest, RefusesWhatCannotBeSent) {
   RunInput input = input_of("hi");
   input.parameters = {"temperature"};

@@ -113,16 +113,23 @@ Result<std::string> run_path(const Request& request) {
       return std::string("/v1/completions");
     case Task::embeddings:
       return std::string("/v1/embeddings");
+    case Task::rerank:
+      return std::string("/v1/rerank");
     case Task::speech_to_text:
       return std::string("/v1/audio/transcriptions");
     case Task::text_to_speech:
       return std::string("/v1/audio/speech");
+    case Task::image_generation:
+      return std::string("/v1/images/generations");
+    case Task::image_to_image:
+      return std::string("/v1/images/edits");
+    case Task::audio_to_audio:
     case Task::other:
       break;
   }
   return Error{ErrorCode::task_mismatch,
-               fmt::format("model \"{}\" runs a command without a known task: call its own paths "
-                           "below /upstream/{}/",
+               fmt::format("model \"{}\" runs a command, and there is no common path for its task: "
+                           "call its own paths below /upstream/{}/",
                            request.model->name, request.model->name)};
 }
 
@@ -131,6 +138,13 @@ bool counts_tokens(Task task) {
 }
 
 }  // namespace
+
+Error needs_file(const ModelRoute& model) {
+  return {ErrorCode::invalid_request,
+          fmt::format("model \"{}\" does {}: send the file as the body with its content type, or a "
+                      "form with the part `{}`",
+                      model.name, to_string(model.task), file_part(model.task))};
+}
 
 EngineRequest json_request(const Request& request, std::string body, const JsonFacts& facts) {
   EngineRequest wanted = api_request(request.head().target);
@@ -154,12 +168,7 @@ EngineRequest form_request(const Request& request, Form form) {
 Result<EngineRequest> run_json_request(const Request& request, std::string body,
                                        const JsonFacts& facts) {
   TRY(std::string path, run_path(request));
-  if (request.model->task == Task::speech_to_text) {
-    return Error{ErrorCode::invalid_request,
-                 fmt::format("model \"{}\" does speech-to-text: send the audio as the body with "
-                             "its content type, or a form with a `file`",
-                             request.model->name)};
-  }
+  if (!file_part(request.model->task).empty()) return needs_file(*request.model);
   EngineRequest wanted = api_request(std::move(path));
   wanted.content_type = "application/json";
   wanted.count_tokens = counts_tokens(request.model->task);
@@ -176,7 +185,7 @@ Result<EngineRequest> run_json_request(const Request& request, std::string body,
 
 Result<EngineRequest> run_form_request(const Request& request, Form form) {
   TRY(std::string path, run_path(request));
-  if (request.model->task != Task::speech_to_text) {
+  if (file_part(request.model->task).empty()) {
     return Error{ErrorCode::unsupported_media_type,
                  fmt::format("model \"{}\" takes a JSON object, not a form", request.model->name)};
   }

@@ -14,6 +14,8 @@ namespace omni::gateway {
 EngineRequest json_request(const Request& request, std::string body, const JsonFacts& facts);
 // A form to the same path, with the engine's own name of the model.
 EngineRequest form_request(const Request& request, Form form);
+// /ai/run for a task that is about a file, asked without one.
+Error needs_file(const ModelRoute& model);
 // /ai/run, to the OpenAI path of the model's task.
 Result<EngineRequest> run_json_request(const Request& request, std::string body,
                                        const JsonFacts& facts);

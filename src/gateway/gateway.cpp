@@ -29,6 +29,8 @@ asio::awaitable<Result<void>> answer_endpoint(Request& request) {
       return answer_readyz(request);
     case Api::metrics:
       return answer_metrics(request);
+    case Api::running:
+      return answer_running(request);
     case Api::models:
       return answer_models(request);
     case Api::model:
@@ -36,10 +38,14 @@ asio::awaitable<Result<void>> answer_endpoint(Request& request) {
     case Api::chat:
     case Api::completions:
     case Api::embeddings:
+    case Api::rerank:
     case Api::speech:
+    case Api::image_generations:
       return answer_json_task(request);
     case Api::transcriptions:
       return answer_transcription(request);
+    case Api::image_edits:
+      return answer_image_edit(request);
     case Api::run:
       return answer_run(request);
     case Api::upstream:

@@ -149,6 +149,69 @@ TEST(GatewayPython, EmbeddingsTakeTextAndGiveOpenAisList) {
   EXPECT_EQ(json::serialize(runtime.calls[0].request.at("parameters")), R"({"input":["hi"]})");
 }
 
+TEST(GatewayPython, AnEmbeddingsModelReranks) {
+  Thread thread;
+  FakeRuntime& runtime = thread.runtime([](const FakeRuntime::Call& call) {
+    return plain(call.stream, kKindJson, R"({"embeddings":[[1,0],[0,1],[1,1]]})");
+  });
+  thread.publish_resident(thread.model("minilm", Task::embeddings, EngineKind::python),
+                          runtime.endpoint);
+  thread.run([](Thread& t) -> asio::awaitable<void> {
+    Answer answer = co_await ask(
+        t, post("/v1/rerank",
+                R"({"model":"minilm","query":"q","documents":["a",{"text":"b"}],"top_n":1})"));
+    const json::object body = parse(answer.body);
+    EXPECT_EQ(body.at("results").as_array().size(), 1u) << answer.body;
+    EXPECT_EQ(body.at("results").at(0).at("index"), 1);
+    Answer none =
+        co_await ask(t, post("/v1/rerank", R"({"model":"minilm","query":"q","documents":[]})"));
+    EXPECT_EQ(none.status, 400);
+  }(thread));
+  EXPECT_EQ(json::serialize(runtime.calls[0].request.at("parameters")),
+            R"({"input":["q","a","b"]})");
+}
+
+TEST(GatewayPython, ImagesAreMadeAndEdited) {
+  Thread thread;
+  FakeRuntime& runtime = thread.runtime(
+      [](const FakeRuntime::Call& call) { return plain(call.stream, kKindBytes, "png"); });
+  thread.publish(thread.model("draw", Task::image_generation, EngineKind::python));
+  ModelRoute draw = thread.model("draw", Task::image_generation, EngineKind::python);
+  draw.instances.push_back(thread.instance(draw, runtime.endpoint));
+  thread.publish(std::move(draw));
+  ModelRoute edit = thread.model("edit", Task::image_to_image, EngineKind::python);
+  edit.instances.push_back(thread.instance(edit, runtime.endpoint));
+  thread.publish(std::move(edit));
+  thread.run([](Thread& t) -> asio::awaitable<void> {
+    Answer made = co_await ask(
+        t, post("/v1/images/generations", R"({"model":"draw","prompt":"hills","size":"8x8"})"));
+    EXPECT_EQ(parse(made.body).at("data").at(0).at("b64_json"), "cG5n") << made.body;
+    Answer bare = co_await ask(t, post("/ai/run/draw", R"({"prompt":"hills"})"));
+    EXPECT_EQ(bare.body, "png");
+
+    const std::string form =
+        "--B\r\nContent-Disposition: form-data; name=\"image[]\"; filename=a.png\r\n"
+        "Content-Type: image/png\r\n\r\nPNG\r\n"
+        "--B\r\nContent-Disposition: form-data; name=n\r\n\r\n1\r\n"
+        "--B\r\nContent-Disposition: form-data; name=model\r\n\r\nedit\r\n--B--";
+    const std::string form_type = "Content-Type: multipart/form-data; boundary=B\r\n";
+    Answer edited = co_await ask(t, post("/v1/images/edits", form, form_type));
+    EXPECT_EQ(parse(edited.body).at("data").at(0).at("b64_json"), "cG5n") << edited.body;
+    Answer raw = co_await ask(t, post("/ai/run/edit", "PNG", "Content-Type: image/png\r\n"));
+    EXPECT_EQ(raw.body, "png");
+    Answer json = co_await ask(t, post("/ai/run/edit", "{}"));
+    EXPECT_EQ(json.status, 400);
+    EXPECT_NE(json.body.find("part `image`"), std::string::npos) << json.body;
+  }(thread));
+  ASSERT_EQ(runtime.calls.size(), 4u);
+  EXPECT_EQ(runtime.calls[0].request.at("parameters"),
+            json::value({{"prompt", "hills"}, {"size", "8x8"}, {"n", 1}}));
+  for (std::size_t i : {2u, 3u}) {
+    EXPECT_EQ(runtime.calls[i].files, std::vector<std::string>{"PNG"});
+    EXPECT_EQ(runtime.calls[i].request.at("files").at(0).at("name"), "image");
+  }
+}
+
 TEST(GatewayPython, SpeechIsBytesAsTheyCome) {
   Thread thread;
   FakeRuntime& runtime = thread.runtime([](const FakeRuntime::Call& call) {

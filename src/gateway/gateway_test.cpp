@@ -46,6 +46,22 @@ TEST(Gateway, ListsEachModelOnceAndFindsItByAlias) {
   }(thread));
 }
 
+TEST(Gateway, ShowsWhichModelsRun) {
+  Thread thread;
+  for (const char* state : {"resident", "stopped", "starting", "draining", "failed"}) {
+    ModelRoute model = thread.model(std::string("is-") + state, Task::chat);
+    model.state = state;
+    thread.publish(std::move(model), {std::string("alias-") + state});
+  }
+  thread.run([](Thread& t) -> asio::awaitable<void> {
+    Answer answer = co_await ask(t, get("/running"));
+    EXPECT_EQ(answer.body, R"({"running":[{"model":"is-draining","state":"stopping"},)"
+                           R"({"model":"is-resident","state":"ready"},)"
+                           R"({"model":"is-starting","state":"starting"}]})");
+  }(thread));
+  EXPECT_EQ(thread.control.count<Admit>(), 0u);
+}
+
 TEST(Gateway, AModelWithABrokenSpecIsShownAndRefused) {
   Thread thread;
   ModelRoute model = thread.model("broken", Task::other);

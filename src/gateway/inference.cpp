@@ -9,6 +9,8 @@
 #include "gateway/relay_python.h"
 #include "gateway/task_chat.h"
 #include "gateway/task_embeddings.h"
+#include "gateway/task_images.h"
+#include "gateway/task_rerank.h"
 #include "gateway/task_run.h"
 #include "gateway/task_speech.h"
 #include "gateway/task_transcription.h"
@@ -76,6 +78,25 @@ Result<HandlerPlan> embeddings_plan(const Request& request, json::object paramet
   return HandlerPlan{{std::move(parameters), {}, {}, false, {}}, std::move(make)};
 }
 
+Result<HandlerPlan> rerank_plan(const Request& request, json::object parameters) {
+  TRY(RerankOptions options, normalise_rerank(parameters));
+  const bool by_similarity = request.model->task == Task::embeddings;
+  if (by_similarity) parameters = as_embeddings(parameters);
+  auto make = [identity = identity_of(request), options = std::move(options), by_similarity] {
+    return by_similarity ? similarity_adapter(identity, options)
+                         : rerank_adapter(identity, options);
+  };
+  return HandlerPlan{{std::move(parameters), {}, {}, false, {}}, std::move(make)};
+}
+
+Result<HandlerPlan> images_plan(const Request& request, json::object parameters) {
+  TRY(ImageOptions options, normalise_image_generation(parameters));
+  auto make = [identity = identity_of(request), options] {
+    return images_adapter(identity, options);
+  };
+  return HandlerPlan{{std::move(parameters), {}, {}, false, {}}, std::move(make)};
+}
+
 Result<HandlerPlan> speech_plan(Request& request, json::object parameters) {
   TRY(SpeechOptions options, normalise_speech(parameters));
   request.wants_events = options.events;
@@ -91,6 +112,10 @@ Result<HandlerPlan> json_plan(Request& request, std::string_view body, const Jso
   switch (request.route.api) {
     case Api::embeddings:
       return embeddings_plan(request, std::move(parameters));
+    case Api::rerank:
+      return rerank_plan(request, std::move(parameters));
+    case Api::image_generations:
+      return images_plan(request, std::move(parameters));
     case Api::speech:
       return speech_plan(request, std::move(parameters));
     default:
@@ -110,6 +135,21 @@ Error model_required(Request& request) {
   return {ErrorCode::invalid_request, "`model` is required; GET /v1/models lists the names"};
 }
 
+Error file_required(Request& request, std::string_view part, std::string_view content) {
+  request.answer.blame(std::string(part));
+  return {ErrorCode::invalid_request,
+          fmt::format("`{}` is required: the {}, as a file part", part, content)};
+}
+
+// The form, and the model that it names.
+asio::awaitable<Result<Form>> read_task_form(Request& request) {
+  CO_TRY(Form form, co_await read_form(request));
+  const std::string* name = form.field("model");
+  if (!name) co_return model_required(request);
+  CO_CHECK(request.choose_model(*name));
+  co_return form;
+}
+
 asio::awaitable<Result<void>> serve_json_on_python(Request& request, std::string body,
                                                    const JsonFacts& facts) {
   CO_TRY(HandlerPlan plan, json_plan(request, body, facts));
@@ -125,11 +165,12 @@ bool accepts_events(const http::RequestHead& head) {
   return head.headers.get("accept").find("text/event-stream") != std::string_view::npos;
 }
 
-Error run_needs_audio(const Request& request) {
-  return {ErrorCode::invalid_request,
-          fmt::format("model \"{}\" does speech-to-text: send the audio as the body with its "
-                      "content type, or a form with a `file`",
-                      request.model->name)};
+// Checks and completes a JSON object as the task's own endpoint would.
+Result<void> normalise(Task task, json::object& parameters) {
+  if (task == Task::embeddings) CHECK(normalise_embeddings(parameters));
+  if (task == Task::rerank) CHECK(normalise_rerank(parameters));
+  if (task == Task::image_generation) CHECK(normalise_image_generation(parameters));
+  return {};
 }
 
 asio::awaitable<Result<void>> run_json(Request& request) {
@@ -143,10 +184,9 @@ asio::awaitable<Result<void>> run_json(Request& request) {
   } else {
     HandlerRequest wanted;
     CO_TRY(wanted.parameters, parse_parameters(body));
-    if (request.model->task == Task::speech_to_text) co_return run_needs_audio(request);
-    if (request.model->task == Task::embeddings) {
-      CO_TRY([[maybe_unused]] std::size_t inputs, normalise_embeddings(wanted.parameters));
-    }
+    const Task task = request.model->task;
+    if (!file_part(task).empty()) co_return needs_file(*request.model);
+    CO_CHECK(normalise(task, wanted.parameters));
     auto make = [events = request.wants_events] { return run_adapter(events); };
     served = co_await serve_on_python(request, std::move(wanted), std::move(make));
   }
@@ -163,7 +203,11 @@ asio::awaitable<Result<void>> run_form(Request& request) {
     served = co_await serve_on_command(request, std::move(wanted));
   } else {
     HandlerRequest wanted;
-    for (auto& [name, value] : form.fields) wanted.parameters[name] = value;
+    if (request.model->task == Task::image_to_image) {
+      CO_CHECK(normalise_image_edit(form, wanted.parameters));
+    } else {
+      for (auto& [name, value] : form.fields) wanted.parameters[name] = value;
+    }
     wanted.files = std::move(form.files);
     auto make = [events = request.wants_events] { return run_adapter(events); };
     served = co_await serve_on_python(request, std::move(wanted), std::move(make));
@@ -171,37 +215,38 @@ asio::awaitable<Result<void>> run_form(Request& request) {
   co_return served;
 }
 
-Result<UploadedFile> as_file(const Request& request, std::string name, RawBody body,
-                             std::string content_type) {
+// A raw body as the file that the model's task is about.
+Result<UploadedFile> as_file(const Request& request, RawBody body, std::string content_type) {
   if (!body.file) {
     TRY(SpoolFile file, SpoolFile::create(request.services.shared.spool));
     CHECK(file.append(body.held));
     body.file = std::make_shared<SpoolFile>(std::move(file));
   }
-  return UploadedFile{std::move(name), "audio", std::move(content_type), std::move(body.file)};
+  const std::string name(file_part(request.model->task));
+  return UploadedFile{name, name, std::move(content_type), std::move(body.file)};
 }
 
 asio::awaitable<Result<void>> run_raw(Request& request) {
   CO_TRY(RawBody body, co_await read_raw_body(request));
   request.wants_events = accepts_events(request.head());
   std::string type(request.head().headers.get("content-type"));
-  const bool audio = request.model->task == Task::speech_to_text;
+  const bool about_file = !file_part(request.model->task).empty();
   Result<void> served;
   if (is_command(request)) {
-    if (!audio) {
+    if (!about_file) {
       co_return Error{
           ErrorCode::unsupported_media_type,
           fmt::format("model \"{}\" takes a JSON object, not \"{}\"", request.model->name, type)};
     }
     Form form;
-    CO_TRY(UploadedFile file, as_file(request, "file", std::move(body), std::move(type)));
+    CO_TRY(UploadedFile file, as_file(request, std::move(body), std::move(type)));
     form.files.push_back(std::move(file));
     CO_TRY(EngineRequest wanted, run_form_request(request, std::move(form)));
     served = co_await serve_on_command(request, std::move(wanted));
   } else {
     HandlerRequest wanted;
-    if (audio) {
-      CO_TRY(UploadedFile file, as_file(request, "file", std::move(body), std::move(type)));
+    if (about_file) {
+      CO_TRY(UploadedFile file, as_file(request, std::move(body), std::move(type)));
       wanted.files.push_back(std::move(file));
     } else {
       wanted.raw = true;
@@ -236,14 +281,8 @@ asio::awaitable<Result<void>> answer_json_task(Request& request) {
 }
 
 asio::awaitable<Result<void>> answer_transcription(Request& request) {
-  CO_TRY(Form form, co_await read_form(request));
-  const std::string* name = form.field("model");
-  if (!name) co_return model_required(request);
-  CO_CHECK(request.choose_model(*name));
-  if (!form.file("file")) {
-    request.answer.blame("file");
-    co_return Error{ErrorCode::invalid_request, "`file` is required: the audio, as a file part"};
-  }
+  CO_TRY(Form form, co_await read_task_form(request));
+  if (!form.file("file")) co_return file_required(request, "file", "audio");
   CO_TRY(TranscriptionOptions options, transcription_options(form.fields));
   request.wants_events = options.stream;
   Result<void> served;
@@ -258,6 +297,27 @@ asio::awaitable<Result<void>> answer_transcription(Request& request) {
     HandlerRequest wanted;
     wanted.parameters = std::move(options.parameters);
     wanted.files = std::move(form.files);
+    served = co_await serve_on_python(request, std::move(wanted), std::move(make));
+  }
+  co_return served;
+}
+
+asio::awaitable<Result<void>> answer_image_edit(Request& request) {
+  CO_TRY(Form form, co_await read_task_form(request));
+  if (!form.file("image") && !form.file("image[]")) {
+    co_return file_required(request, "image", "image");
+  }
+  Result<void> served;
+  if (is_command(request)) {
+    EngineRequest wanted = form_request(request, std::move(form));
+    served = co_await serve_on_command(request, std::move(wanted));
+  } else {
+    HandlerRequest wanted;
+    CO_TRY(ImageOptions options, normalise_image_edit(form, wanted.parameters));
+    wanted.files = std::move(form.files);
+    auto make = [identity = identity_of(request), options] {
+      return images_adapter(identity, options);
+    };
     served = co_await serve_on_python(request, std::move(wanted), std::move(make));
   }
   co_return served;

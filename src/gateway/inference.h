@@ -10,6 +10,7 @@ namespace omni::gateway {
 asio::awaitable<Result<void>> answer_json_task(Request& request);
 // /v1/audio/transcriptions
 asio::awaitable<Result<void>> answer_transcription(Request& request);
+asio::awaitable<Result<void>> answer_image_edit(Request& request);
 // /ai/run/{model}
 asio::awaitable<Result<void>> answer_run(Request& request);
 // /upstream/{model}/...

@@ -19,6 +19,14 @@ json::object describe(const ModelRoute& model) {
           {"owned_by", "omni"}, {"state", model.state}, {"task", to_string(model.task)}};
 }
 
+// Empty for a model without a process.
+std::string_view running_state(std::string_view state) {
+  if (state == "stopped" || state == "provisioning" || state == "failed") return {};
+  if (state == "resident") return "ready";
+  if (state == "draining" || state == "stopping") return "stopping";
+  return state;
+}
+
 std::string_view not_ready(const Shared& shared) {
   if (shared.draining.load(std::memory_order_relaxed)) return "draining";
   const auto tick = shared.control_tick.load(std::memory_order_relaxed);
@@ -53,6 +61,18 @@ asio::awaitable<Result<void>> answer_metrics(Request& request) {
   const std::string text = request.services.shared.metrics->render();
   std::string type = "text/plain; version=0.0.4; charset=utf-8";
   auto answered = co_await request.answer.respond(200, std::move(type), text);
+  co_return answered;
+}
+
+asio::awaitable<Result<void>> answer_running(Request& request) {
+  json::array running;
+  for (const auto& [name, model] : request.services.admission.routes().models) {
+    const std::string_view state = running_state(model->state);
+    if (name != model->name || state.empty()) continue;
+    running.push_back(json::object{{"model", name}, {"state", state}});
+  }
+  const std::string body = json::serialize(json::object{{"running", std::move(running)}});
+  auto answered = co_await request.answer.respond(200, std::string(kJson), body);
   co_return answered;
 }
 

@@ -14,18 +14,22 @@ struct FixedPath {
   std::string_view path;
   Api api;
 };
-constexpr std::array<FixedPath, 11> kFixedPaths{{
+constexpr std::array<FixedPath, 15> kFixedPaths{{
     {"/", Api::root},
     {"/health", Api::health},
     {"/livez", Api::livez},
     {"/readyz", Api::readyz},
     {"/metrics", Api::metrics},
+    {"/running", Api::running},
     {"/v1/models", Api::models},
     {"/v1/chat/completions", Api::chat},
     {"/v1/completions", Api::completions},
     {"/v1/embeddings", Api::embeddings},
+    {"/v1/rerank", Api::rerank},
     {"/v1/audio/transcriptions", Api::transcriptions},
     {"/v1/audio/speech", Api::speech},
+    {"/v1/images/generations", Api::image_generations},
+    {"/v1/images/edits", Api::image_edits},
 }};
 
 constexpr std::string_view kModels = "/v1/models/";
@@ -82,14 +86,18 @@ std::string_view allowed_methods(Api api) {
     case Api::livez:
     case Api::readyz:
     case Api::metrics:
+    case Api::running:
     case Api::models:
     case Api::model:
       return "GET, HEAD, OPTIONS";
     case Api::chat:
     case Api::completions:
     case Api::embeddings:
+    case Api::rerank:
     case Api::transcriptions:
     case Api::speech:
+    case Api::image_generations:
+    case Api::image_edits:
     case Api::run:
       return "POST, OPTIONS";
     case Api::upstream:
@@ -118,10 +126,16 @@ bool serves(Api api, Task task) {
       return task == Task::chat || task == Task::completion;
     case Api::embeddings:
       return task == Task::embeddings;
+    case Api::rerank:
+      return task == Task::rerank || task == Task::embeddings;
     case Api::transcriptions:
       return task == Task::speech_to_text;
     case Api::speech:
       return task == Task::text_to_speech;
+    case Api::image_generations:
+      return task == Task::image_generation;
+    case Api::image_edits:
+      return task == Task::image_to_image;
     default:
       return true;
   }
@@ -135,10 +149,17 @@ std::string_view endpoint_of(Task task) {
       return "POST /v1/completions";
     case Task::embeddings:
       return "POST /v1/embeddings";
+    case Task::rerank:
+      return "POST /v1/rerank";
     case Task::speech_to_text:
       return "POST /v1/audio/transcriptions";
     case Task::text_to_speech:
       return "POST /v1/audio/speech";
+    case Task::image_generation:
+      return "POST /v1/images/generations";
+    case Task::image_to_image:
+      return "POST /v1/images/edits";
+    case Task::audio_to_audio:
     case Task::other:
       return "POST /ai/run/{model}";
   }

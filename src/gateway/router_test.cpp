@@ -54,12 +54,14 @@ TEST(Router, KnowsMethods) {
 TEST(Router, EachTaskIsServedWhereItSays) {
   for (const TaskName& row : kTaskNames) {
     std::string target(endpoint_of(row.task).substr(5));
-    if (row.task == Task::other) target = "/ai/run/x";
+    if (target == "/ai/run/{model}") target = "/ai/run/x";
     EXPECT_TRUE(serves(route(target).api, row.task)) << target;
     EXPECT_TRUE(method_allowed(route(target).api, "POST")) << target;
   }
   EXPECT_TRUE(serves(Api::completions, Task::chat));
+  EXPECT_TRUE(serves(Api::rerank, Task::embeddings));
   EXPECT_FALSE(serves(Api::chat, Task::completion));
+  EXPECT_FALSE(serves(Api::embeddings, Task::rerank));
 }
 
 }  // namespace

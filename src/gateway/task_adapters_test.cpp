@@ -5,6 +5,8 @@
 #include "gateway/base64.h"
 #include "gateway/task_chat.h"
 #include "gateway/task_embeddings.h"
+#include "gateway/task_images.h"
+#include "gateway/task_rerank.h"
 #include "gateway/task_run.h"
 #include "gateway/task_speech.h"
 #include "gateway/task_transcription.h"
@@ -288,6 +290,136 @@ TEST(Transcription, ReadsTheForm) {
       R"({"temperature":2.5E-1,"timestamp_granularities":["word","segment"],"language":"en"})");
   EXPECT_FALSE(transcription_options({{"response_format", "mp3"}}).ok());
   EXPECT_FALSE(transcription_options({{"temperature", "warm"}}).ok());
+}
+
+// ---- rerank
+
+json::object rerank_request(std::string_view members) {
+  return parse("{\"query\":\"food\",\"documents\":[\"stock\",{\"text\":\"bread\"},\"eat\"]" +
+               std::string(members) + "}");
+}
+
+TEST(Rerank, TakesTextsAndDicts) {
+  json::object parameters = rerank_request(R"(,"top_n":9,"return_documents":true)");
+  auto options = normalise_rerank(parameters);
+  ASSERT_TRUE(options.ok()) << options.error().message;
+  EXPECT_EQ(options->top_n, 3u);
+  EXPECT_TRUE(options->return_documents);
+  EXPECT_EQ(json::serialize(parameters),
+            R"({"query":"food","documents":["stock","bread","eat"],"top_n":3})");
+  EXPECT_EQ(json::serialize(as_embeddings(parameters)),
+            R"({"input":["food","stock","bread","eat"]})");
+  for (std::string_view wrong :
+       {R"({"documents":["a"]})", R"({"query":1,"documents":["a"]})", R"({"query":"q"})",
+        R"({"query":"q","documents":[]})", R"({"query":"q","documents":[1]})",
+        R"({"query":"q","documents":[{"txt":"a"}]})", R"({"query":"q","documents":"a"})",
+        R"({"query":"q","documents":["a"],"top_n":0})",
+        R"({"query":"q","documents":["a"],"top_n":1.5})",
+        R"({"query":"q","documents":["a"],"return_documents":"yes"})"}) {
+    json::object request = parse(std::string(wrong));
+    EXPECT_FALSE(normalise_rerank(request).ok()) << wrong;
+  }
+}
+
+TEST(Rerank, SortsCutsAndShowsDocuments) {
+  json::object parameters = rerank_request(R"(,"top_n":2,"return_documents":true)");
+  auto options = normalise_rerank(parameters);
+  const Shown shown = show(*rerank_adapter(kIdentity, *options),
+                           {dict(R"({"results":[{"index":0,"score":-1},{"index":2,"score":0.5},
+                     {"index":1,"score":3}],"usage":{"total_tokens":7}})")});
+  const json::object body = parse(shown.body);
+  EXPECT_EQ(body.at("model"), "m");
+  EXPECT_EQ(body.at("usage").at("total_tokens"), 7);
+  EXPECT_EQ(json::serialize(body.at("results")),
+            R"([{"index":1,"relevance_score":3E0,"document":{"text":"bread"}},)"
+            R"({"index":2,"relevance_score":5E-1,"document":{"text":"eat"}}])");
+}
+
+TEST(Rerank, RefusesResultsThatDoNotFit) {
+  json::object parameters = rerank_request("");
+  auto options = normalise_rerank(parameters);
+  for (const char* wrong :
+       {R"({"scores":[1,2,3]})", R"({"results":[{"index":3,"score":1}]})",
+        R"({"results":[{"index":0,"score":1},{"index":0,"score":1}]})",
+        R"({"results":[{"index":0}]})", R"({"results":[{"index":-1,"score":1}]})",
+        R"({"results":[{"index":0,"score":"high"}]})", R"({"results":[1]})"}) {
+    const Shown shown = show(*rerank_adapter(kIdentity, *options), {dict(wrong)});
+    EXPECT_EQ(shown.code, ErrorCode::handler_failed) << wrong;
+  }
+  EXPECT_EQ(show(*rerank_adapter(kIdentity, *options), {}).code, ErrorCode::handler_failed);
+}
+
+TEST(Rerank, ComparesTheVectorsOfAnEmbeddingsModel) {
+  json::object parameters = rerank_request("");
+  auto options = normalise_rerank(parameters);
+  const Shown shown = show(*similarity_adapter(kIdentity, *options),
+                           {dict(R"({"embeddings":[[2,0],[0,1],[4,0],[1,1]]})")});
+  const json::object body = parse(shown.body);
+  const json::array& results = body.at("results").as_array();
+  ASSERT_EQ(results.size(), 3u);
+  EXPECT_EQ(results[0].at("index"), 1);
+  EXPECT_DOUBLE_EQ(results[0].at("relevance_score").as_double(), 1);
+  EXPECT_EQ(results[1].at("index"), 2);
+  EXPECT_NEAR(results[1].at("relevance_score").as_double(), 0.7071, 1e-4);
+  EXPECT_DOUBLE_EQ(results[2].at("relevance_score").as_double(), 0);
+  for (const char* wrong : {R"({"embeddings":[[1]]})", R"({"embeddings":[[1],[1],[1],[1,2]]})",
+                            R"({"embeddings":[[1],[1],[1],["x"]]})", R"({})"}) {
+    EXPECT_EQ(show(*similarity_adapter(kIdentity, *options), {dict(wrong)}).code,
+              ErrorCode::handler_failed)
+        << wrong;
+  }
+}
+
+// ---- images
+
+TEST(Images, GivesEachImageAsBase64OrDataUrl) {
+  const Shown plain = show(*images_adapter(kIdentity, {2, false}), {bytes("one"), bytes("two")});
+  EXPECT_EQ(plain.body,
+            R"({"created":1700000000,"data":[{"b64_json":"b25l"},{"b64_json":"dHdv"}]})");
+  const Shown url = show(*images_adapter(kIdentity, {1, true}), {bytes("one")},
+                         {200, "image/webp", false, {}}, {{"usage", {{"total_tokens", 1}}}});
+  EXPECT_EQ(url.body, R"({"created":1700000000,"data":[{"url":"data:image/webp;base64,b25l"}],)"
+                      R"("usage":{"total_tokens":1}})");
+}
+
+TEST(Images, RefusesWhatIsNoImageOrNotEnough) {
+  EXPECT_EQ(show(*images_adapter(kIdentity, {2, false}), {bytes("one")}).code,
+            ErrorCode::handler_failed);
+  EXPECT_EQ(show(*images_adapter(kIdentity, {1, false}), {}).code, ErrorCode::handler_failed);
+  EXPECT_EQ(show(*images_adapter(kIdentity, {1, false}), {text("one")}).code,
+            ErrorCode::handler_failed);
+  EXPECT_EQ(
+      show(*images_adapter(kIdentity, {1, false}), {bytes("x")}, {200, "audio/wav", false, {}})
+          .code,
+      ErrorCode::handler_failed);
+}
+
+TEST(Images, ChecksTheRequest) {
+  json::object parameters = parse(R"({"prompt":"a hill","size":"64x32","response_format":"url"})");
+  auto options = normalise_image_generation(parameters);
+  ASSERT_TRUE(options.ok()) << options.error().message;
+  EXPECT_TRUE(options->as_url);
+  EXPECT_EQ(json::serialize(parameters), R"({"prompt":"a hill","size":"64x32","n":1})");
+  for (std::string_view wrong :
+       {R"({})", R"({"prompt":1})", R"({"prompt":"a","n":0})", R"({"prompt":"a","n":11})",
+        R"({"prompt":"a","n":"two"})", R"({"prompt":"a","size":"64"})",
+        R"({"prompt":"a","size":"0x8"})", R"({"prompt":"a","size":"8x-8"})",
+        R"({"prompt":"a","size":64})", R"({"prompt":"a","response_format":"gif"})"}) {
+    json::object request = parse(std::string(wrong));
+    EXPECT_FALSE(normalise_image_generation(request).ok()) << wrong;
+  }
+}
+
+TEST(Images, ReadsTheFormOfAnEdit) {
+  Form form;
+  form.fields = {{"model", "m"}, {"prompt", "2"}, {"n", "2"}, {"strength", "0.5"}, {"size", "8x8"}};
+  form.files.push_back({"image[]", "a.png", "image/png", nullptr});
+  json::object parameters;
+  auto options = normalise_image_edit(form, parameters);
+  ASSERT_TRUE(options.ok()) << options.error().message;
+  EXPECT_EQ(options->count, 2u);
+  EXPECT_EQ(form.files[0].name, "image");
+  EXPECT_EQ(json::serialize(parameters), R"({"prompt":"2","n":2,"strength":5E-1,"size":"8x8"})");
 }
 
 // ---- text to speech
