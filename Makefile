@@ -1,6 +1,6 @@
 # A thin face on tools/: every line here can be typed by hand.
 
-.PHONY: setup build test demo check fuzz bench format clean
+.PHONY: setup build test demo check fuzz soak bench format clean
 
 setup:
 	tools/setup
@@ -22,6 +22,10 @@ check:
 # FUZZ_SECONDS=3600 make fuzz
 fuzz: setup
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-600} tools/check --here --only fuzz
+
+# 500 requests over the real models, or HOURS=2 make soak
+soak: build
+	tests/clients/run --only test_mix --requests 500 --hours $${HOURS:-0}
 
 bench:
 	tools/setup --bench

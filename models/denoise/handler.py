@@ -20,7 +20,7 @@ def load(context):
 
 
 def handle_request(request, context):
-    file = next((f for f in request.files if f.field in ("file", "")), io.BytesIO(request.body))
+    file = request.file("file")
     try:
         with wave.open(file) as sound:
             check(params := sound.getparams())  # what the header says, before anything is read

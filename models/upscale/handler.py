@@ -30,7 +30,7 @@ def handle_request(request, context):
 
 def open_image(request):
     """The body, or the form's file "image", upright: the answer has no EXIF that turns it."""
-    file = next((f for f in request.files if f.field in ("image", "")), io.BytesIO(request.body))
+    file = request.file("image")
     try:
         image = Image.open(file, formats=["PNG", "JPEG"])  # reads the header alone
         width, height = image.size

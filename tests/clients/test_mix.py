@@ -1,4 +1,4 @@
-"""Two hundred requests over four real models of which two fit, from eight clients in random order.
+"""Requests over real models of which a quarter fits, from eight clients in random order.
 
 No error, no wrong answer, nobody starves, and memory stays within the budget. Against the running
 daemon of OMNI_ROOT and OMNI_PORT, whose budget is OMNI_BUDGET bytes.
@@ -6,7 +6,6 @@ daemon of OMNI_ROOT and OMNI_PORT, whose budget is OMNI_BUDGET bytes.
 
 import collections
 import os
-import queue
 import random
 import sys
 import threading
@@ -19,7 +18,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from omni_daemon import Daemon  # noqa: E402
 from real_models import TASKS  # noqa: E402
 
-REQUESTS, CLIENTS, SEED = 200, 8, 1
+REQUESTS = int(os.environ.get("OMNI_MIX_REQUESTS", "200"))
+HOURS = float(os.environ.get("OMNI_MIX_HOURS", "0"))  # and then for as long as this
+CLIENTS, SEED = 8, 1
 LONGEST_WAIT = 30  # seconds
 BUDGET = int(os.environ["OMNI_BUDGET"])
 
@@ -30,26 +31,29 @@ class Mix(unittest.TestCase):
         daemon = Daemon(Path("omni"), root, int(os.environ["OMNI_PORT"]))
         speech = next(task for task in TASKS if task.model == "tts").ask(daemon, b"").audio
         choose = random.Random(SEED)
-        work: queue.SimpleQueue = queue.SimpleQueue()
-        for _ in range(REQUESTS):
-            work.put(choose.choice(TASKS))
+        began = time.monotonic()
+        asked = iter(range(REQUESTS))
+        lock = threading.Lock()
+
+        def next_task():
+            with lock:
+                if next(asked, None) is None and time.monotonic() > began + 3600 * HOURS:
+                    return None
+                return choose.choice(TASKS)
+
         problems, waits, memory, served = [], [], [], collections.Counter()
         done = threading.Event()
 
         def client():
-            while True:
-                try:
-                    task = work.get_nowait()
-                except queue.Empty:
-                    return
-                began = time.monotonic()
+            while (task := next_task()) is not None:
+                sent = time.monotonic()
                 try:
                     answer = task.ask(daemon, speech)
                     if not answer.right:
                         problems.append(f"{task.model}: {answer.shown}")
                 except Exception as error:  # whatever goes wrong is the finding
                     problems.append(f"{task.model}: {type(error).__name__}: {error}")
-                waits.append(time.monotonic() - began)
+                waits.append(time.monotonic() - sent)
                 served[task.model] += 1
 
         def measure():
@@ -58,7 +62,6 @@ class Mix(unittest.TestCase):
 
         meter = threading.Thread(target=measure)
         clients = [threading.Thread(target=client) for _ in range(CLIENTS)]
-        began = time.monotonic()
         for thread in [meter, *clients]:
             thread.start()
         for thread in clients:
@@ -67,13 +70,13 @@ class Mix(unittest.TestCase):
         meter.join()
         waits.sort()
         print(
-            f"mix: {REQUESTS} requests, seed {SEED}, in {time.monotonic() - began:.0f} s; wait p50"
+            f"mix: {len(waits)} requests, seed {SEED}, in {time.monotonic() - began:.0f} s; wait p50"
             f" {waits[len(waits) // 2]:.1f} s, p99 {waits[len(waits) * 99 // 100]:.1f} s, longest"
             f" {waits[-1]:.1f} s; memory at most {max(memory) / 2**20:.0f} of"
             f" {BUDGET / 2**20:.0f} MiB; {dict(served)}"
         )
         self.assertEqual(problems, [])
-        self.assertEqual(sum(served.values()), REQUESTS)
+        self.assertGreaterEqual(sum(served.values()), REQUESTS)
         self.assertLess(waits[-1], LONGEST_WAIT)
         self.assertLessEqual(max(memory), BUDGET * 1.1)
 

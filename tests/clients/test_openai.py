@@ -1,9 +1,12 @@
 """The unmodified `openai` Python package against a running omni at OMNI_BASE_URL."""
 
+import base64
 import io
 import os
+import struct
 import unittest
 import wave
+from pathlib import Path
 
 import openai
 
@@ -15,6 +18,11 @@ SPOKEN_WORDS = "the quick brown fox jumps over the lazy dog"
 client = openai.OpenAI(
     base_url=os.environ["OMNI_BASE_URL"] + "/v1", api_key="unused", max_retries=0, timeout=120
 )
+DATA = Path(__file__).resolve().parents[1] / "data"
+
+
+def size(png):
+    return struct.unpack_from(">II", png, 16)
 
 
 def words(text):
@@ -164,6 +172,33 @@ class Audio(unittest.TestCase):
             model=TRANSCRIPTION, file=("silence.wav", silence.getvalue())
         )
         self.assertEqual(answer.text, "")
+
+
+class Images(unittest.TestCase):
+    def test_one_seed_makes_one_picture_of_the_size_asked_for(self):
+        pictures = [
+            client.images.generate(
+                model="terrain", prompt="hills", size="128x64", extra_body={"seed": 7}
+            )
+            .data[0]
+            .b64_json
+            for _ in range(2)
+        ]
+        self.assertEqual(size(base64.b64decode(pictures[0])), (128, 64))
+        self.assertEqual(pictures[0], pictures[1])
+
+    def test_a_size_that_the_model_does_not_make_is_the_callers_error(self):
+        with self.assertRaises(openai.BadRequestError) as caught:
+            client.images.generate(model="terrain", prompt="hills", size="4096x4096")
+        self.assertEqual(caught.exception.param, "size")
+
+    def test_an_edit_gives_the_image_back_changed(self):
+        picture = (DATA / "house.png").read_bytes()
+        answer = client.images.edit(
+            model="upscale", image=("house.png", picture, "image/png"), prompt="larger"
+        )
+        width, height = size(picture)
+        self.assertEqual(size(base64.b64decode(answer.data[0].b64_json)), (2 * width, 2 * height))
 
 
 class Errors(unittest.TestCase):
