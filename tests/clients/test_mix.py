@@ -1,4 +1,4 @@
-"""Requests over real models of which a quarter fits, from eight clients in random order.
+"""Requests over real models of which less than a third fits, from eight clients in random order.
 
 No error, no wrong answer, nobody starves, and memory stays within the budget. Against the running
 daemon of OMNI_ROOT and OMNI_PORT, whose budget is OMNI_BUDGET bytes.
