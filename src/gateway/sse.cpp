@@ -25,10 +25,10 @@ std::uint64_t count_in(std::string_view usage, std::string_view name) {
   return std::from_chars(usage.data() + at, end, count).ec == std::errc() ? count : 0;
 }
 
-// Where the name begins, its quotes not being those of a text inside a string; or npos.
-// `escaped`: the text comes behind a backslash.
-std::size_t find_name(std::string_view text, bool escaped) {
-  for (std::size_t from = 0;;) {
+// Where the name begins, at `from` or later, its quotes not being those of a text inside a string;
+// or npos. `escaped`: the text comes behind a backslash.
+std::size_t find_name(std::string_view text, std::size_t from, bool escaped) {
+  for (;;) {
     const void* found =
         ::memmem(text.data() + from, text.size() - from, kUsage.data(), kUsage.size());
     if (found == nullptr) return std::string_view::npos;
@@ -97,25 +97,23 @@ void UsageTap::feed(std::string_view piece) {
 }
 
 std::size_t UsageTap::search(std::string_view piece) {
-  // First where the last piece ended, then in this one.
+  // First one that begins in the pieces before, then one of this piece.
   std::string seam = tail_;
   seam += piece.substr(0, kUsage.size() - 1);
-  std::size_t skipped = tail_.size();
-  const std::size_t in_seam = tail_.empty() ? std::string::npos : find_name(seam, false);
-  std::size_t at = in_seam;
-  if (in_seam == std::string::npos) {
-    skipped = 0;
-    at = find_name(piece, tail_.ends_with('\\'));
+  std::size_t before = tail_.size();
+  std::size_t at = find_name(seam, before - std::min(before, kUsage.size() - 1), false);
+  if (at == std::string::npos) {
+    before = 0;
+    at = find_name(piece, 0, tail_.ends_with('\\'));
   }
   if (at != std::string::npos) {
     tail_.clear();
     state_ = State::before_colon;
-    return at + kUsage.size() - skipped;
+    return at + kUsage.size() - before;
   }
   // A name may have begun here; the byte before it says whether it is inside a string.
-  constexpr std::size_t kKept = kUsage.size() + 1;
-  tail_ += piece.size() > kKept ? piece.substr(piece.size() - kKept) : piece;
-  if (tail_.size() > kKept) tail_.erase(0, tail_.size() - kKept);
+  tail_ += piece.size() > kUsage.size() ? piece.substr(piece.size() - kUsage.size()) : piece;
+  if (tail_.size() > kUsage.size()) tail_.erase(0, tail_.size() - kUsage.size());
   return piece.size();
 }
 

@@ -151,13 +151,11 @@ TEST(Stream, OneThatAlwaysHasInputLeavesOthersTheirTurn) {
   Pair quiet(loop);
   bool served = false;
   std::size_t before = 0;
-  asio::co_spawn(
-      loop,
-      [&]() -> asio::awaitable<void> {
-        const IoResult result = co_await quiet.fill();
-        served = result.ok();
-      }(),
-      asio::detached);
+  const auto wait = [&]() -> asio::awaitable<void> {
+    const IoResult result = co_await quiet.fill();
+    served = result.ok();
+  };
+  asio::co_spawn(loop, wait(), asio::detached);
   run(loop, [&]() -> asio::awaitable<void> {
     quiet.send("hello");
     const std::string block(32 * 1024, 'x');
