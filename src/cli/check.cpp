@@ -16,7 +16,7 @@ struct Checked {
 };
 
 Checked check_model(const fs::path& folder, const Result<ModelSpec>& spec) {
-  return {folder / "model.toml", spec.ok() ? std::string() : spec.error().message, "valid"};
+  return {folder / "model.toml", spec.ok() ? std::string() : spec.error().message};
 }
 
 // A broken spec does not know where it is.
@@ -31,7 +31,7 @@ fs::path folder_of(const std::string& name, const std::vector<fs::path>& roots) 
 void check_models(const std::vector<fs::path>& roots, std::vector<Checked>& report) {
   const Result<std::vector<ModelFolder>> folders = load_model_folders(roots);
   if (!folders.ok()) {
-    report.push_back({roots.front(), folders.error().message, ""});
+    report.push_back({roots.front(), folders.error().message});
     return;
   }
   for (const ModelFolder& folder : *folders) {
@@ -43,7 +43,7 @@ void check_models(const std::vector<fs::path>& roots, std::vector<Checked>& repo
 void check_node(const fs::path& file, bool must_exist, std::vector<Checked>& report) {
   const Result<NodeConfig> config = load_node_config(file, must_exist);
   std::error_code status;
-  report.push_back({file, config.ok() ? std::string() : config.error().message, "valid"});
+  report.push_back({file, config.ok() ? std::string() : config.error().message});
   if (!fs::exists(file, status)) report.back().verdict = "not there, so the defaults hold";
   if (config.ok()) check_models(config->models, report);
 }

@@ -19,6 +19,26 @@ const json::object* TaskAdapter::note_usage(const json::object& from) {
   return &told_;
 }
 
+Result<TaskAdapter::Head> DictAdapter::begin(const engine::ResponseStart&, FirstKind) {
+  return Head{"application/json", false, false};
+}
+
+Result<std::string> DictAdapter::item(engine::Item item) {
+  if (given_) return unfit_answer("one dict is needed");
+  TRY(json::object given, object_of(item));
+  given_ = std::move(given);
+  return std::string();
+}
+
+Result<std::string> DictAdapter::end(const json::object& trailer) {
+  json::object given = given_ ? std::move(*given_) : json::object();
+  TRY(json::object out, answer(given));
+  const json::object* usage = note_usage(trailer);
+  if (!usage) usage = note_usage(given);
+  if (usage) out["usage"] = *usage;
+  return json::serialize(out);
+}
+
 Error unfit_answer(std::string_view what) {
   return {ErrorCode::handler_failed, fmt::format("the handler's answer does not fit: {}", what)};
 }

@@ -47,6 +47,20 @@ class TaskAdapter {
   json::object told_;
 };
 
+// For tasks whose handler gives one dict, and whose clients get one object with its usage.
+class DictAdapter : public TaskAdapter {
+ public:
+  Result<Head> begin(const engine::ResponseStart& start, FirstKind first) override;
+  Result<std::string> item(engine::Item item) override;
+  Result<std::string> end(const json::object& trailer) override;
+
+ private:
+  // Of what the handler gave, or of an empty object; may take what it needs out of it, but usage.
+  virtual Result<json::object> answer(json::object& given) const = 0;
+
+  std::optional<json::object> given_;
+};
+
 // What the adapters of one answer say of themselves.
 struct AnswerIdentity {
   std::string id;            // request id

@@ -27,24 +27,14 @@ Result<std::string> packed(const json::array& vector) {
   return base64(bytes);
 }
 
-class EmbeddingsAdapter : public TaskAdapter {
+class EmbeddingsAdapter final : public DictAdapter {
  public:
   EmbeddingsAdapter(AnswerIdentity identity, std::size_t inputs, bool base64)
       : identity_(std::move(identity)), inputs_(inputs), base64_(base64) {}
 
-  Result<Head> begin(const engine::ResponseStart&, FirstKind) override {
-    return Head{"application/json", false, false};
-  }
-
-  Result<std::string> item(engine::Item item) override {
-    if (given_) return unfit_answer("one dict with `embeddings` is needed");
-    TRY(json::object answer, object_of(item));
-    given_ = std::move(answer);
-    return std::string();
-  }
-
-  Result<std::string> end(const json::object& trailer) override {
-    json::value* embeddings = given_ ? given_->if_contains("embeddings") : nullptr;
+ private:
+  Result<json::object> answer(json::object& given) const override {
+    json::value* embeddings = given.if_contains("embeddings");
     if (!embeddings || !embeddings->is_array()) {
       return unfit_answer("a dict with `embeddings` is needed");
     }
@@ -53,14 +43,9 @@ class EmbeddingsAdapter : public TaskAdapter {
           fmt::format("{} embeddings for {} inputs", embeddings->get_array().size(), inputs_));
     }
     TRY(json::array data, list(std::move(embeddings->get_array())));
-    json::object out{{"object", "list"}, {"data", std::move(data)}, {"model", identity_.model}};
-    const json::object* usage = note_usage(trailer);
-    if (!usage) usage = note_usage(*given_);
-    if (usage) out["usage"] = *usage;
-    return json::serialize(out);
+    return json::object{{"object", "list"}, {"data", std::move(data)}, {"model", identity_.model}};
   }
 
- private:
   Result<json::array> list(json::array embeddings) const {
     json::array data;
     data.reserve(embeddings.size());
@@ -81,7 +66,6 @@ class EmbeddingsAdapter : public TaskAdapter {
   AnswerIdentity identity_;
   std::size_t inputs_;
   bool base64_;
-  std::optional<json::object> given_;
 };
 
 }  // namespace

@@ -69,47 +69,29 @@ json::object answer_of(const AnswerIdentity& identity, const RerankOptions& opti
           {"results", std::move(results)}};
 }
 
-// One dict, given whole.
-class DictAdapter : public TaskAdapter {
+// What both tasks' answers have in common: scores come in, the best documents go out.
+class ScoresAdapter : public DictAdapter {
  public:
-  DictAdapter(AnswerIdentity identity, RerankOptions options)
+  ScoresAdapter(AnswerIdentity identity, RerankOptions options)
       : identity_(std::move(identity)), options_(std::move(options)) {}
-
-  Result<Head> begin(const engine::ResponseStart&, FirstKind) override {
-    return Head{"application/json", false, false};
-  }
-
-  Result<std::string> item(engine::Item item) override {
-    if (given_) return unfit_answer("one dict is needed");
-    TRY(json::object answer, object_of(item));
-    given_ = std::move(answer);
-    return std::string();
-  }
-
-  Result<std::string> end(const json::object& trailer) override {
-    const json::object none;
-    TRY(std::vector<Scored> scored, scores(given_ ? *given_ : none));
-    json::object out = answer_of(identity_, options_, std::move(scored));
-    const json::object* usage = note_usage(trailer);
-    if (!usage && given_) usage = note_usage(*given_);
-    if (usage) out["usage"] = *usage;
-    return json::serialize(out);
-  }
 
  protected:
   const RerankOptions& options() const { return options_; }
 
  private:
+  Result<json::object> answer(json::object& given) const override {
+    TRY(std::vector<Scored> scored, scores(given));
+    return answer_of(identity_, options_, std::move(scored));
+  }
   virtual Result<std::vector<Scored>> scores(const json::object& given) const = 0;
 
   AnswerIdentity identity_;
   RerankOptions options_;
-  std::optional<json::object> given_;
 };
 
-class RerankAdapter final : public DictAdapter {
+class RerankAdapter final : public ScoresAdapter {
  public:
-  using DictAdapter::DictAdapter;
+  using ScoresAdapter::ScoresAdapter;
 
  private:
   Result<std::vector<Scored>> scores(const json::object& given) const override {
@@ -142,9 +124,9 @@ class RerankAdapter final : public DictAdapter {
   }
 };
 
-class SimilarityAdapter final : public DictAdapter {
+class SimilarityAdapter final : public ScoresAdapter {
  public:
-  using DictAdapter::DictAdapter;
+  using ScoresAdapter::ScoresAdapter;
 
  private:
   Result<std::vector<Scored>> scores(const json::object& given) const override {
