@@ -1,10 +1,12 @@
 // Folders of models: which there are, and names that two of them claim.
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <map>
 
 #include "config/model_spec.h"
+#include "config/names.h"
 
 namespace omni {
 namespace {
@@ -25,6 +27,48 @@ Result<std::vector<std::string>> folders_with_specs(const std::filesystem::path&
   if (status) return errno_error("cannot read models from " + root.string(), status.value());
   std::sort(names.begin(), names.end());
   return names;
+}
+
+// Whole 64-bit words in, one out (FNV-1a's step, word by word).
+class Fingerprint {
+ public:
+  void add(std::uint64_t word) { state_ = (state_ ^ word) * 0x100000001B3u; }
+  void add(std::string_view text) {
+    for (const char c : text) add(static_cast<unsigned char>(c));
+    add(text.size());
+  }
+  std::uint64_t value() const { return state_; }
+
+ private:
+  std::uint64_t state_ = 0xCBF29CE484222325u;
+};
+
+std::uint64_t fingerprint_of(const std::filesystem::path& folder) {
+  // Sorted, since a directory may list itself in another order each time.
+  std::map<std::string, struct stat> found;
+  std::error_code status;
+  std::filesystem::recursive_directory_iterator entry(folder, status);
+  for (; !status && entry != std::filesystem::recursive_directory_iterator();
+       entry.increment(status)) {
+    if (is_ignored_file(entry->path().filename().string())) {
+      entry.disable_recursion_pending();
+      continue;
+    }
+    struct stat info = {};
+    if (::stat(entry->path().c_str(), &info) != 0) continue;
+    if (S_ISREG(info.st_mode)) found.emplace(entry->path().string(), info);
+  }
+  Fingerprint print;
+  for (const auto& [path, info] : found) {
+    print.add(path);
+    print.add(info.st_ino);
+    print.add(static_cast<std::uint64_t>(info.st_size));
+    for (const timespec& time : {info.st_mtim, info.st_ctim}) {
+      print.add(static_cast<std::uint64_t>(time.tv_sec));
+      print.add(static_cast<std::uint64_t>(time.tv_nsec));
+    }
+  }
+  return print.value();
 }
 
 // Every name means one model. A model's own name wins over an alias; of two equal names or aliases
@@ -68,7 +112,11 @@ Result<std::vector<ModelFolder>> load_model_folders(
   std::vector<ModelFolder> folders;
   for (const std::filesystem::path& root : roots) {
     TRY(const std::vector<std::string> names, folders_with_specs(root));
-    for (const std::string& name : names) folders.push_back({name, load_model_spec(root / name)});
+    for (const std::string& name : names) {
+      // Before the spec is read: what changes meanwhile is seen by the next look.
+      const std::uint64_t fingerprint = fingerprint_of(root / name);
+      folders.push_back({name, load_model_spec(root / name), fingerprint});
+    }
   }
   refuse_shared_names(folders);
   return folders;

@@ -85,6 +85,8 @@ Result<ModelSpec> load_model_spec(const std::filesystem::path& folder);
 struct ModelFolder {
   std::string name;
   Result<ModelSpec> spec;
+  // Of the names, sizes and times of what is in the folder: one that stands still was not edited.
+  std::uint64_t fingerprint = 0;
 };
 Result<std::vector<ModelFolder>> load_model_folders(const std::filesystem::path& root);
 // The same over several roots (NodeConfig::models), in their order: names must differ across them.

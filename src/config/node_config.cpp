@@ -97,6 +97,10 @@ std::vector<Key> node_keys(NodeDraft& draft) {
        count(config.io_threads, 0, 256)},
       {"models", "[\"models\"]", "Folders of models, relative to this file's folder.",
        texts(draft.models, non_empty(), "array of paths")},
+      {"watch", "true",
+       "Reload by itself when this file, a model's folder or a file in one changes. Without it "
+       "`omni reload` or SIGHUP does.",
+       flag(config.watch)},
       {"uid_range", "[700000, 799999]",
        "User ids that instances run as, one per model, when the daemon runs as root.",
        integer_range(config.uid_first, config.uid_last, 1000, 4294967293U)},

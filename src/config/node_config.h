@@ -49,6 +49,7 @@ struct NodeConfig {
   std::vector<std::string> cors_origins;
   std::uint32_t io_threads = 0;               // 0: one per core, at most 16
   std::vector<std::filesystem::path> models;  // model folders; default: <config>/models
+  bool watch = true;                          // reload when a file of it or of a model changes
   std::uint32_t uid_first = 700000;           // uid_range, as root
   std::uint32_t uid_last = 799999;
   Bytes host_memory;  // device.host.memory; default: 80 % of the machine's memory

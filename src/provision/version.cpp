@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <vector>
+
+#include "config/names.h"
+
 namespace omni {
 namespace {
 
@@ -14,18 +18,47 @@ Result<std::map<fs::path, std::string>> digest_folder(
   std::error_code status;
   fs::recursive_directory_iterator entry(folder, status);
   for (; !status && entry != fs::recursive_directory_iterator(); entry.increment(status)) {
-    const std::string name = entry->path().filename();
-    if (name.starts_with('.') || name == "__pycache__") {
+    if (is_ignored_file(entry->path().filename().string())) {
       entry.disable_recursion_pending();
       continue;
     }
     std::error_code ignored;
     if (!entry->is_regular_file(ignored) || left_out.contains(entry->path())) continue;
+    if (entry->path() == folder / "model.toml") continue;  // what counts of it is in the spec
     TRY(std::string digest, digests.of(entry->path()));
     files.emplace(entry->path().lexically_relative(folder), std::move(digest));
   }
   if (status) return errno_error("cannot read " + folder.string(), status.value());
   return files;
+}
+
+// What a process is started with. Names, scaling and times are not among it.
+void add_spec(Sha256& hash, const ModelSpec& spec) {
+  hash.field(to_string(spec.task));
+  hash.field(fmt::format("{} cpus, {} at once", spec.cpus, spec.concurrency));
+  hash.field(fmt::format("{} variables", spec.env.size()));
+  for (const auto& [name, value] : spec.env) {
+    hash.field(name);
+    hash.field(value);
+  }
+  std::vector<std::string> words;
+  for (const WeightSpec& weight : spec.weights) {
+    words.insert(words.end(), {weight.name, weight.source});
+  }
+  if (spec.command) {
+    const CommandEngine& engine = *spec.command;
+    words.insert(words.end(), engine.command.begin(), engine.command.end());
+    words.insert(words.end(), {engine.ready_path, engine.served_name});
+    // It may stand in the command or a variable: {memory}.
+    words.push_back(std::to_string(spec.memory.value_or(Bytes()).count() >> 20));
+  }
+  if (spec.python) {
+    const PythonEngine& engine = *spec.python;
+    words.insert(words.end(), engine.preload.begin(), engine.preload.end());
+    words.push_back(engine.handler);
+  }
+  hash.field(fmt::format("{} words", words.size()));
+  for (const std::string& word : words) hash.field(word);
 }
 
 }  // namespace
@@ -35,7 +68,8 @@ Result<std::string> version_of(const ModelSpec& spec, const std::string& environ
                                FileDigests& digests) {
   TRY(const auto files, digest_folder(spec.dir, weights, digests));
   Sha256 hash;
-  hash.field("version 1");
+  hash.field("version 2");
+  add_spec(hash, spec);
   hash.field(environment_hash);
   hash.field(std::to_string(files.size()));
   for (const auto& [path, digest] : files) {

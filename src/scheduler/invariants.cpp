@@ -61,8 +61,10 @@ void Scheduler::Impl::check() const {
     for (const Instance* victim : model->victims) {
       require(victim->claimant == model.get(), "a victim knows its claimant", victim->id.value);
     }
-    require(!model->removing || model->queue.empty(), "no ticket waits for a removed model",
-            id.value);
+    const bool left = model->removing && model->queue.empty();
+    for (const Instance* instance : model->instances) {
+      require(!left || !instance->is_open(), "an instance of a removed model goes", id.value);
+    }
   }
   require(queued == deadlines.size(), "every waiting ticket has a deadline", queued);
   require(queued + offers.size() == tickets.size(), "every ticket waits or is offered", queued);

@@ -55,7 +55,7 @@ std::uint32_t Scheduler::Impl::alive(const Model& model) const {
 }
 
 bool Scheduler::Impl::wants_instance(const Model& model) const {
-  if (shutting_down || model.removing || model.device == nullptr) return false;
+  if (shutting_down || model.device == nullptr) return false;
   if (model.crash_loop.backing_off(now)) return false;
   const bool loading = std::any_of(model.instances.begin(), model.instances.end(),
                                    [](const Instance* instance) { return instance->is_loading(); });
@@ -66,6 +66,7 @@ bool Scheduler::Impl::wants_instance(const Model& model) const {
   }
   const std::uint32_t living = alive(model);
   if (living == 0 && wanted(model)) return true;
+  if (model.removing) return false;
   return living < model.policy.min_instances && !model.held_down;
 }
 

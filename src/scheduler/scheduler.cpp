@@ -51,7 +51,9 @@ void Scheduler::Impl::settle() {
       reopen_wanted(model);
       serve(model);
       update_demand(model);
-      if (model.removing && model.instances.empty()) removals.push_back(model.policy.id);
+      if (!model.removing || !model.queue.empty()) continue;
+      for (Instance* instance : model.instances) send_away(*instance, Closing::removed);
+      if (model.instances.empty()) removals.push_back(model.policy.id);
     }
     for (auto& [id, device] : devices) {
       if (!device->dirty) continue;
@@ -134,11 +136,15 @@ Actions Scheduler::on_model_removed(ModelId id, TimePoint now) {
   model->removing = true;
   model->load_wanted = false;
   impl_->always_on.erase(id);
-  impl_->refuse_all(*model, *impl_->reason_to_refuse(model), 0);
-  for (Impl::Instance* instance : model->instances) {
-    impl_->send_away(*instance, scheduling::Closing::removed);
-  }
+  impl_->touch(*model);
   return impl_->finish();
+}
+
+bool Scheduler::knows(ModelId id) const { return impl_->find_model(id) != nullptr; }
+
+void Scheduler::set_queue_limits(std::uint32_t per_model, std::uint32_t total) {
+  impl_->limits.queue_per_model = per_model;
+  impl_->limits.queue_total = total;
 }
 
 // ---- Tickets
@@ -284,7 +290,7 @@ void Scheduler::Impl::refresh_models() {
 
 // What is draining only because nobody wanted it goes on when somebody does.
 void Scheduler::Impl::reopen_wanted(Model& model) {
-  if (!wanted(model) || shutting_down || model.removing) return;
+  if (!wanted(model) || shutting_down) return;
   for (Instance* instance : model.instances) {
     if (instance->state != InstanceState::draining) continue;
     const bool unneeded =

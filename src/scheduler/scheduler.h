@@ -25,8 +25,12 @@ class Scheduler {
 
   // Added, or its policy changed.
   Actions on_model(ModelPolicy model, TimePoint now);
-  // Its tickets are refused, its instances drained and stopped.
+  // It takes no more requests. Those that wait are served, then its instances are drained and
+  // stopped, and it is forgotten: knows() is false.
   Actions on_model_removed(ModelId model, TimePoint now);
+  bool knows(ModelId model) const;
+  // For tickets from now on.
+  void set_queue_limits(std::uint32_t per_model, std::uint32_t total);
 
   // A request is served, refused or made to wait; a ticket ends exactly once.
   Actions on_request(TicketId ticket, ModelId model, TimePoint deadline, std::int32_t priority,

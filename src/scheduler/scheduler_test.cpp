@@ -570,18 +570,30 @@ TEST(Operator, StopOfAStartingModelAbortsIt) {
   EXPECT_THAT(node.stopped(1), IsEmpty());
 }
 
-TEST(Operator, RemovalRefusesDrainsAndForgets) {
+TEST(Operator, RemovalServesWhatWaitsThenDrainsAndForgets) {
   Node node;
   node.model(1, 50_MiB);
   node.run(1, 1, 1);
   node.request(2, 1);
   node.full(2, 1);
-  EXPECT_THAT(node.steps(node.scheduler.on_model_removed(ModelId{1}, node.now)),
-              ElementsAre("refuse t2 model_not_found", "close i1"));
+  EXPECT_THAT(node.steps(node.scheduler.on_model_removed(ModelId{1}, node.now)), IsEmpty());
+  EXPECT_THAT(node.request(3, 1), ElementsAre("refuse t3 model_stopped"));
+  EXPECT_THAT(node.freed(1), ElementsAre("serve t2 i1", "close i1"));
+  EXPECT_TRUE(node.scheduler.knows(ModelId{1}));
   node.drained(1);
   node.stopped(1);
-  EXPECT_THAT(node.request(3, 1), ElementsAre("refuse t3 model_not_found"));
+  EXPECT_FALSE(node.scheduler.knows(ModelId{1}));
+  EXPECT_THAT(node.request(4, 1), ElementsAre("refuse t4 model_not_found"));
   EXPECT_THAT(node.scheduler.instances(), IsEmpty());
+}
+
+TEST(Operator, ARemovedModelStartsForTheRequestsThatWait) {
+  Node node;
+  node.model(1, 50_MiB);
+  EXPECT_THAT(node.request(1, 1), ElementsAre("start i1 m1 50 MiB"));
+  EXPECT_THAT(node.steps(node.scheduler.on_model_removed(ModelId{1}, node.now)), IsEmpty());
+  EXPECT_THAT(node.resident(1), ElementsAre("serve t1 i1", "close i1"));
+  EXPECT_THAT(node.drained(1), ElementsAre("stop i1"));
 }
 
 TEST(Operator, ShutDownRefusesAllAndDrainsAll) {
