@@ -13,7 +13,7 @@ _omni_models() {
 
 _omni() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
-  local i command="" words="--help --version serve status ps models run load stop logs events shutdown check doctor version completion"
+  local i command="" words="--help --version serve status ps models run load stop logs events reload shutdown check doctor version completion"
   COMPREPLY=()
   case $prev in
     --socket) COMPREPLY=($(compgen -f -- "$cur")); return ;;
@@ -44,6 +44,7 @@ _omni() {
     stop) words="-h --help --socket --root --json" ;;
     logs) words="-h --help -f --follow -n --lines --socket --root" ;;
     events) words="-h --help --socket --root --json" ;;
+    reload) words="-h --help --socket --root --json" ;;
     shutdown) words="-h --help --socket --root --json" ;;
     check) words="-h --help --root --json" ;;
     doctor) words="-h --help --socket --root --json" ;;

@@ -152,8 +152,7 @@ asio::awaitable<Result<LogRequest>> log_request(NodeControl& node, const http::R
          number_parameter(request, "lines", kDefaultLogLines, kMaxLogLines));
   CO_TRY(const bool follow, flag_parameter(request, "follow"));
   CO_TRY(ModelStatus model, co_await find_model(node, std::move(name)));
-  CO_TRY(std::string file, node.log_path(model.name));
-  co_return LogRequest{std::move(file), lines, follow};
+  co_return LogRequest{node.log_path(model.name), lines, follow};
 }
 
 asio::awaitable<void> get_logs(NodeControl& node, http::Exchange& exchange, std::string name) {
@@ -178,6 +177,15 @@ asio::awaitable<void> get_events(NodeControl& node, http::Exchange& exchange, st
   co_await stream_events(node, exchange, *after);
 }
 
+asio::awaitable<void> post_reload(NodeControl& node, http::Exchange& exchange, std::string) {
+  Result<ReloadReport> report = co_await node.reload();
+  if (report.ok()) {
+    co_await respond_json(exchange, to_json(*report));
+  } else {
+    co_await respond_error(exchange, std::move(report).error());
+  }
+}
+
 asio::awaitable<void> post_shutdown(NodeControl& node, http::Exchange& exchange, std::string) {
   json::object body{{"state", "stopping"}};
   co_await respond_json(exchange, std::move(body), 202);
@@ -194,6 +202,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/admin/models/{model}/logs", get_logs},
     {"GET", "/admin/instances", get_instances},
     {"GET", "/admin/events", get_events},
+    {"POST", "/admin/reload", post_reload},
     {"POST", "/admin/shutdown", post_shutdown},
 };
 

@@ -64,6 +64,17 @@ struct NodeStatus {
   std::int64_t rss_bytes = 0;
   std::vector<std::string> listen;
   std::vector<DeviceStatus> devices;
+  std::string reload_error;  // why the last reload changed nothing; empty: it went well
+};
+
+// What a reload has changed. Models that are added or changed are provisioned afterwards; until
+// then the old version of a changed one serves.
+struct ReloadReport {
+  std::vector<std::string> added;
+  std::vector<std::string> removed;
+  std::vector<std::string> changed;
+  std::uint32_t unchanged = 0;
+  std::vector<std::string> at_next_start;  // keys of omni.toml that changed and wait for that
 };
 
 // {"time": RFC 3339, "type": "instance_state", "model": "minilm", "instance": "12", "state":
@@ -83,14 +94,16 @@ class NodeControl {
   virtual asio::awaitable<Result<void>> load(std::string model) = 0;
   // Returns when nothing of it is left.
   virtual asio::awaitable<Result<void>> stop(std::string model) = 0;
+  // Reads omni.toml and the models' folders again. An error, of whatever file, changes nothing.
+  virtual asio::awaitable<Result<ReloadReport>> reload() = 0;
   // Begins a shutdown as SIGTERM does.
   virtual void shut_down() = 0;
   // True once a shutdown began: log and event streams end, so that they do not hold it up. Any
   // thread.
   virtual bool stopping() const { return false; }
-  // The log file of a model's instances (all instances of a model share it); FILE.1 and so on are
-  // its rotated predecessors. It need not exist yet. Any thread.
-  virtual Result<std::string> log_path(std::string_view model) = 0;
+  // The log file of a model's first instance; FILE.1 and so on are its rotated predecessors. It
+  // need not exist yet. Any thread.
+  virtual std::string log_path(std::string_view model) = 0;
 
   // Events since `after` (0, or an id from before a restart: the ring's oldest), at least one, or
   // none at `until` or when a shutdown begins. Each has a growing "id".
@@ -104,5 +117,6 @@ asio::awaitable<void> handle(NodeControl& node, http::Exchange& exchange);
 boost::json::object to_json(const ModelStatus& status);
 boost::json::object to_json(const InstanceStatus& status);
 boost::json::object to_json(const NodeStatus& status);
+boost::json::object to_json(const ReloadReport& report);
 
 }  // namespace omni::admin

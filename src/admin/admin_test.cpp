@@ -126,10 +126,11 @@ class AdminTest : public testing::Test {
 };
 
 TEST_F(AdminTest, ShowsNodeModelsAndInstances) {
-  EXPECT_EQ(json::serialize(get("/admin/status")),
-            R"({"version":"0.1.0","pid":7,"uptime_seconds":0E0,"rss_bytes":0,)"
-            R"("listen":["127.0.0.1:8484"],)"
-            R"("devices":[{"name":"host","budget_bytes":503316480,"granted_bytes":96468992}]})");
+  EXPECT_EQ(
+      json::serialize(get("/admin/status")),
+      R"({"version":"0.1.0","pid":7,"uptime_seconds":0E0,"rss_bytes":0,)"
+      R"("listen":["127.0.0.1:8484"],)"
+      R"("devices":[{"name":"host","budget_bytes":503316480,"granted_bytes":96468992}],"reload_error":""})");
   const json::object models = get("/admin/models");
   EXPECT_EQ(models.at("models").as_array().size(), 1u);
   EXPECT_EQ(json::serialize(models.at("models").as_array()[0]),
@@ -181,6 +182,15 @@ TEST_F(AdminTest, RefusesWhatItDoesNotKnow) {
   const http::Response method = request("GET", "/admin/shutdown");
   EXPECT_EQ(method.status, 405);
   EXPECT_EQ(method.headers.get("Allow"), "POST");
+}
+
+TEST_F(AdminTest, ReloadTellsWhatChangedOrWhyNothingDid) {
+  node_.reload_report = {.added = {"ocr"}, .changed = {"minilm"}, .unchanged = 3};
+  EXPECT_EQ(request("POST", "/admin/reload").body,
+            R"({"added":["ocr"],"removed":[],"changed":["minilm"],"unchanged":3,)"
+            R"("at_next_start":[]})");
+  node_.failure = Error{ErrorCode::invalid_config, "omni.toml:1: lissten: unknown key"};
+  EXPECT_EQ(error_of("POST", "/admin/reload").code, ErrorCode::invalid_config);
 }
 
 TEST_F(AdminTest, BeginsAShutdownAfterTheAnswer) {

@@ -23,7 +23,8 @@ class FakeNode final : public NodeControl {
   std::vector<ModelStatus> model_list;
   std::vector<InstanceStatus> instance_list;
   std::string log_file;
-  std::optional<Error> failure;      // of load and stop
+  ReloadReport reload_report;
+  std::optional<Error> failure;      // of load, stop and reload
   std::vector<std::string> history;  // "load minilm"
 
   void add_event(Event event) {
@@ -50,7 +51,12 @@ class FakeNode final : public NodeControl {
     changed_.cancel();
   }
   bool stopping() const override { return stopping_; }
-  Result<std::string> log_path(std::string_view) override { return log_file; }
+  asio::awaitable<Result<ReloadReport>> reload() override {
+    history.emplace_back("reload");
+    if (failure) co_return *failure;
+    co_return reload_report;
+  }
+  std::string log_path(std::string_view) override { return log_file; }
 
   asio::awaitable<std::vector<Event>> events(std::uint64_t after, TimePoint until) override {
     std::vector<Event> found;

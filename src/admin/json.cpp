@@ -57,7 +57,16 @@ json::object to_json(const NodeStatus& status) {
           {"uptime_seconds", status.uptime_seconds},
           {"rss_bytes", status.rss_bytes},
           {"listen", json::value_from(status.listen)},
-          {"devices", std::move(devices)}};
+          {"devices", std::move(devices)},
+          {"reload_error", status.reload_error}};
+}
+
+json::object to_json(const ReloadReport& report) {
+  return {{"added", json::value_from(report.added)},
+          {"removed", json::value_from(report.removed)},
+          {"changed", json::value_from(report.changed)},
+          {"unchanged", report.unchanged},
+          {"at_next_start", json::value_from(report.at_next_start)}};
 }
 
 }  // namespace omni::admin

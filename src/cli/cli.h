@@ -16,6 +16,7 @@ namespace omni::cli {
 struct ServeOptions {
   NodePaths paths;
   std::filesystem::path config_file;  // where `config` came from, though it need not exist
+  bool config_required = false;       // it was named: it must exist at a reload too
   NodeConfig config;
   std::vector<ModelFolder> models;  // of all of config.models; a broken one holds its error
 };

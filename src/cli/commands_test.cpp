@@ -48,8 +48,9 @@ TEST_F(Commands, ShowTheDaemonAndItsDevices) {
 
 TEST_F(Commands, HelpOfEachCommandIsKnown) {
   std::string text = run_plain({"--help"}).out;
-  for (const char* command : {"serve", "status", "ps", "models", "run", "load", "stop", "logs",
-                              "events", "shutdown", "check", "doctor", "version", "completion"}) {
+  for (const char* command :
+       {"serve", "status", "ps", "models", "run", "load", "stop", "logs", "events", "reload",
+        "shutdown", "check", "doctor", "version", "completion"}) {
     const Outcome outcome = run_plain({command, "--help"});
     EXPECT_EQ(outcome.exit_code, 0);
     text += fmt::format("\n$ omni {} --help\n{}", command, outcome.out);
@@ -83,6 +84,19 @@ TEST_F(Commands, LoadAndStopSayWhatCameOfIt) {
   EXPECT_EQ(omni({"stop", "minilm"}).out, "minilm: stopped\n");
   EXPECT_THAT(daemon_.node().history,
               testing::ElementsAre("load minilm", "load qwen", "stop minilm"));
+}
+
+TEST_F(Commands, ReloadSaysWhatHasChanged) {
+  start_daemon();
+  EXPECT_EQ(omni({"reload"}).out, "nothing has changed\n");
+  daemon_.post([this] {
+    daemon_.node().reload_report = {.added = {"ocr", "tts"},
+                                    .changed = {"minilm"},
+                                    .unchanged = 3,
+                                    .at_next_start = {"listen"}};
+  });
+  EXPECT_EQ(omni({"reload"}).out,
+            "added: ocr tts\nchanged: minilm\ntakes effect at the next start: listen\n");
 }
 
 TEST_F(Commands, ShutdownReachesTheDaemon) {

@@ -51,6 +51,7 @@ void add_status(CLI::App& app, Program& program);
 void add_run(CLI::App& app, Program& program);
 void add_load(CLI::App& app, Program& program);
 void add_stop(CLI::App& app, Program& program);
+void add_reload(CLI::App& app, Program& program);
 void add_logs(CLI::App& app, Program& program);
 void add_events(CLI::App& app, Program& program);
 void add_shutdown(CLI::App& app, Program& program);

@@ -20,6 +20,7 @@ Result<void> serve(Program& program, const ServeFlags& flags) {
   const bool named = !flags.config.empty();
   options.config_file =
       named ? std::filesystem::absolute(flags.config) : options.paths.config / "omni.toml";
+  options.config_required = named;
   TRY(options.config, load_node_config(options.config_file, named));
   TRY(options.models, load_model_folders(options.config.models));
   std::signal(SIGPIPE, SIG_DFL);  // the daemon's signals are its own matter

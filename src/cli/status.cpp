@@ -21,6 +21,8 @@ std::string describe(const json::object& status, const std::string& socket) {
                         to_string(Bytes(integer_at(device, "granted_bytes"))),
                         to_string(Bytes(integer_at(device, "budget_bytes"))));
   }
+  const std::string reload_error = text_at(status, "reload_error");
+  if (!reload_error.empty()) text += fmt::format("the last reload failed:\n{}\n", reload_error);
   return text;
 }
 

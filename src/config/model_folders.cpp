@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
+#include "base/files.h"
 #include "config/model_spec.h"
 #include "config/names.h"
 
@@ -43,31 +45,42 @@ class Fingerprint {
   std::uint64_t state_ = 0xCBF29CE484222325u;
 };
 
+// Files up to this size count by their content, so that one that is written anew as it was is not
+// an edit; larger ones, weights, by their inode and times.
+constexpr off_t kReadWhole = 256 << 10;
+
+void add_file(Fingerprint& print, const std::filesystem::path& path) {
+  struct stat info = {};
+  if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
+  print.add(path.string());
+  if (info.st_size <= kReadWhole) {
+    const Result<std::string> content = read_file(path);
+    print.add(content.ok() ? *content : content.error().message);
+    return;
+  }
+  print.add(static_cast<std::uint64_t>(info.st_size));
+  print.add(info.st_ino);
+  for (const timespec& time : {info.st_mtim, info.st_ctim}) {
+    print.add(static_cast<std::uint64_t>(time.tv_sec));
+    print.add(static_cast<std::uint64_t>(time.tv_nsec));
+  }
+}
+
 std::uint64_t fingerprint_of(const std::filesystem::path& folder) {
   // Sorted, since a directory may list itself in another order each time.
-  std::map<std::string, struct stat> found;
+  std::set<std::filesystem::path> found;
   std::error_code status;
   std::filesystem::recursive_directory_iterator entry(folder, status);
   for (; !status && entry != std::filesystem::recursive_directory_iterator();
        entry.increment(status)) {
     if (is_ignored_file(entry->path().filename().string())) {
       entry.disable_recursion_pending();
-      continue;
+    } else {
+      found.insert(entry->path());
     }
-    struct stat info = {};
-    if (::stat(entry->path().c_str(), &info) != 0) continue;
-    if (S_ISREG(info.st_mode)) found.emplace(entry->path().string(), info);
   }
   Fingerprint print;
-  for (const auto& [path, info] : found) {
-    print.add(path);
-    print.add(info.st_ino);
-    print.add(static_cast<std::uint64_t>(info.st_size));
-    for (const timespec& time : {info.st_mtim, info.st_ctim}) {
-      print.add(static_cast<std::uint64_t>(time.tv_sec));
-      print.add(static_cast<std::uint64_t>(time.tv_nsec));
-    }
-  }
+  for (const std::filesystem::path& path : found) add_file(print, path);
   return print.value();
 }
 

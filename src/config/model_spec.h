@@ -85,7 +85,7 @@ Result<ModelSpec> load_model_spec(const std::filesystem::path& folder);
 struct ModelFolder {
   std::string name;
   Result<ModelSpec> spec;
-  // Of the names, sizes and times of what is in the folder: one that stands still was not edited.
+  // Of the names and contents in the folder (of large files: the times): an equal one is no edit.
   std::uint64_t fingerprint = 0;
 };
 Result<std::vector<ModelFolder>> load_model_folders(const std::filesystem::path& root);

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "config/config_test_support.h"
 
 namespace omni {
@@ -292,6 +294,30 @@ TEST_F(Spec, NamesAndAliasesAreUniqueOverAllModels) {
   EXPECT_TRUE((*folders)[1].spec.ok());
   EXPECT_THAT((*folders)[2].spec.error().message, HasSubstr("aliases: \"shared\" is already"));
   EXPECT_THAT((*folders)[3].spec.error().message, HasSubstr("\"b\" is already"));
+}
+
+TEST_F(Spec, AFolderChangesWithItsContentsAlone) {
+  auto fingerprint = [&] {
+    return load_model_folders(folder_.path() / "models").value().at(0).fingerprint;
+  };
+  folder_.write("models/a/handler.py", "1");
+  folder_.write("models/a/model.toml", kPython);
+  folder_.write("models/a/weights/large.bin", std::string(1 << 20, 'x'));
+  const std::uint64_t first = fingerprint();
+  folder_.write("models/a/handler.py", "1");  // written anew as it was
+  folder_.write("models/a/.swap", "x");
+  folder_.write("models/a/__pycache__/handler.pyc", "x");
+  EXPECT_EQ(fingerprint(), first);
+  std::set<std::uint64_t> seen{first};
+  folder_.write("models/a/handler.py", "2");
+  EXPECT_TRUE(seen.insert(fingerprint()).second);
+  folder_.write("models/a/notes.txt", "");
+  EXPECT_TRUE(seen.insert(fingerprint()).second);
+  std::filesystem::rename(folder_.path() / "models/a/notes.txt",
+                          folder_.path() / "models/a/other.txt");
+  EXPECT_TRUE(seen.insert(fingerprint()).second);
+  folder_.write("models/a/weights/large.bin", std::string(1 << 20, 'y'));
+  EXPECT_TRUE(seen.insert(fingerprint()).second);
 }
 
 TEST_F(Spec, AMissingModelsFolderHasNoModels) {

@@ -133,7 +133,7 @@ asio::awaitable<void> Gateway::Impl::handle(http::Exchange& exchange) {
   const http::RequestHead& head = exchange.request();
   std::string id = sane_request_id(head.headers.get("x-request-id"));
   if (id.empty()) id = new_request_id();
-  std::string origin = allowed_origin(head, *shared.config);
+  std::string origin = allowed_origin(head, *shared.config.load());
   Request request(*this, exchange, std::move(id), std::move(origin));
   auto outcome = co_await dispatch(request);
   // The one place where a failure is answered.
@@ -146,7 +146,7 @@ asio::awaitable<void> Gateway::Impl::handle(http::Exchange& exchange) {
 
 asio::awaitable<Result<void>> Gateway::Impl::dispatch(Request& request) {
   const http::RequestHead& head = request.head();
-  if (!request.exchange.from_unix_socket()) CO_CHECK(check_caller(head, *shared.config));
+  if (!request.exchange.from_unix_socket()) CO_CHECK(check_caller(head, *shared.config.load()));
   CO_TRY(request.route, find_route(head.target));
   const Api api = request.route.api;
   Result<void> outcome;

@@ -23,8 +23,8 @@ namespace asio = boost::asio;
 
 // Shared by all threads' gateways; outlives them.
 struct Shared {
-  const NodeConfig* config = nullptr;
-  std::filesystem::path spool;  // <state>/spool
+  std::atomic<const NodeConfig*> config = nullptr;  // a reload sets another; old ones stay valid
+  std::filesystem::path spool;                      // <state>/spool
   Metrics* metrics = nullptr;
   std::atomic<std::int64_t> held_bytes{0};  // bodies in memory, against config->body_memory
   std::atomic<Clock::rep> control_tick{

@@ -34,13 +34,13 @@ std::string Services::new_boundary() {
 }
 
 Result<void> HeldBytes::hold(std::int64_t more) {
-  const std::int64_t limit = shared_.config->body_memory.count();
+  const std::int64_t limit = shared_.config.load()->body_memory.count();
   const std::int64_t total = shared_.held_bytes.fetch_add(more, std::memory_order_relaxed) + more;
   held_ += more;
   if (total <= limit) return {};
   return Error{ErrorCode::overloaded,
                fmt::format("request bodies in memory would exceed {} (limits.body_memory)",
-                           to_string(shared_.config->body_memory))};
+                           to_string(shared_.config.load()->body_memory))};
 }
 
 void HeldBytes::release() {

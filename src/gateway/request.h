@@ -58,7 +58,7 @@ struct Request {
   Request(Services& tools, http::Exchange& from, std::string id, std::string origin);
 
   const http::RequestHead& head() const { return exchange.request(); }
-  const NodeConfig& config() const { return *services.shared.config; }
+  const NodeConfig& config() const { return *services.shared.config.load(); }
 
   // Sets the model: model_not_found with the nearest name, or task_mismatch with the right
   // endpoint.

@@ -51,6 +51,16 @@ asio::awaitable<Result<void>> ControlLoop::stop(std::string model) {
   co_return co_await asio::co_spawn(loop_, stop_here(std::move(model)), asio::use_awaitable);
 }
 
+asio::awaitable<Result<admin::ReloadReport>> ControlLoop::reload() {
+  // What co_spawn hands over must have a default; a result has none.
+  std::optional<Result<admin::ReloadReport>> report;
+  auto run = [](ControlLoop& self, auto& into) -> asio::awaitable<void> {
+    into.emplace(co_await self.reload_here());
+  };
+  co_await asio::co_spawn(loop_, run(*this, report), asio::use_awaitable);
+  co_return *std::move(report);
+}
+
 asio::awaitable<std::vector<admin::Event>> ControlLoop::events(std::uint64_t after,
                                                                TimePoint until) {
   co_return co_await asio::co_spawn(loop_, events_.wait(after, until), asio::use_awaitable);
@@ -60,11 +70,8 @@ void ControlLoop::shut_down() {
   asio::post(loop_, [this] { on_shut_down_(); });
 }
 
-// The catalogue of names does not change while the daemon runs, so any thread may look.
-Result<std::string> ControlLoop::log_path(std::string_view name) {
-  auto found = names_.find(name);
-  if (found == names_.end()) return unknown_model(name);
-  return log_file(options_.paths, models_.at(found->second)->spec.name).string();
+std::string ControlLoop::log_path(std::string_view name) {
+  return log_file(options_.paths, name).string();
 }
 
 Error ControlLoop::unknown_model(std::string_view name) const {
@@ -85,6 +92,7 @@ asio::awaitable<admin::NodeStatus> ControlLoop::status_here() {
   status.uptime_seconds = seconds_since(started_, Clock::now());
   status.rss_bytes = own_rss();
   status.listen = options_.listen;
+  status.reload_error = reload_error_;
   for (const auto& device : scheduler_.devices()) {
     status.devices.push_back({device.name, device.budget.count(), device.granted.count()});
   }
@@ -93,7 +101,7 @@ asio::awaitable<admin::NodeStatus> ControlLoop::status_here() {
 
 asio::awaitable<std::vector<admin::ModelStatus>> ControlLoop::models_here() {
   std::vector<admin::ModelStatus> list;
-  for (const auto& [id, model] : models_) {
+  for (const auto& [name, model] : catalogue_) {
     admin::ModelStatus status;
     status.name = model->spec.name;
     if (model->spec_ok) {
@@ -101,7 +109,7 @@ asio::awaitable<std::vector<admin::ModelStatus>> ControlLoop::models_here() {
       status.engine = model->spec.python ? "python" : "command";
     }
     status.state = state_of(*model);
-    status.aliases = model->spec.aliases;
+    status.aliases = model->aliases;
     status.pinned = model->spec.pinned;
     status.version = model->provisioned.version;
     status.last_error = model->error;
@@ -111,14 +119,13 @@ asio::awaitable<std::vector<admin::ModelStatus>> ControlLoop::models_here() {
       status.in_flight += live_.at(instance)->slot->word.in_flight();
     if (model->spec.memory) status.memory_bytes = model->spec.memory->count();
     if (model->phase == Model::Phase::ready) {
-      const auto view = scheduler_.model(id);
+      const auto view = scheduler_.model(model->id);
       status.waiting += view.waiting;
       if (view.profile) status.memory_bytes = view.profile->count();
       if (view.load_time > Duration::zero()) status.load_seconds = Seconds(view.load_time).count();
     }
     list.push_back(std::move(status));
   }
-  std::ranges::sort(list, {}, &admin::ModelStatus::name);
   co_return list;
 }
 
@@ -161,8 +168,12 @@ asio::awaitable<Result<void>> ControlLoop::load_here(std::string name) {
   const TimePoint deadline = Clock::now() + kVerbDeadline;
   if (!model->spec_ok) co_return Error{ErrorCode::invalid_config, model->error};
   if (model->phase == Model::Phase::failed) begin_provisioning(model);
-  while (model->phase == Model::Phase::provisioning && Clock::now() < deadline)
+  while (model->phase == Model::Phase::provisioning && !model->retired && Clock::now() < deadline)
     co_await changed_.wait(deadline);
+  if (model->retired) {  // a reload changed it
+    auto loaded = co_await load_here(std::move(name));
+    co_return loaded;
+  }
   if (model->phase == Model::Phase::failed)
     co_return Error{ErrorCode::provision_failed, model->error};
   model->error.clear();
@@ -175,6 +186,10 @@ asio::awaitable<Result<void>> ControlLoop::load_here(std::string name) {
       co_return Error{ErrorCode::load_failed, model->error};
     if (stopping_) break;
     co_await changed_.wait(deadline);
+    if (model->retired) {  // a reload changed it
+      auto loaded = co_await load_here(std::move(name));
+      co_return loaded;
+    }
   }
   co_return Error{ErrorCode::out_of_memory,
                   fmt::format("model \"{}\" was not loaded: its device had no room", name)};
@@ -188,7 +203,7 @@ asio::awaitable<Result<void>> ControlLoop::stop_here(std::string name) {
                        fmt::format("model \"{}\" was stopped by an operator", name)});
   if (model->phase != Model::Phase::ready) co_return Result<void>();
   const std::vector<InstanceId> instances = model->instances;
-  model->force_stop = Clock::now() + options_.config.shutdown_timeout;
+  model->force_stop = Clock::now() + config().shutdown_timeout;
   apply(scheduler_.stop(model->id, Clock::now()));
   const TimePoint deadline = Clock::now() + kVerbDeadline;
   // Those of now: a request that comes meanwhile may start the model again.

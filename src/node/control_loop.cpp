@@ -41,7 +41,8 @@ ControlLoop::ControlLoop(asio::io_context& loop, asio::thread_pool& workers, Spa
       events_(loop),
       tasks_(loop.get_executor()),
       changed_(loop) {
-  scheduler_.add_device(kHostDevice, "host", options_.config.host_memory);
+  configs_.push_back(options_.config);
+  scheduler_.add_device(kHostDevice, "host", config().host_memory);
 }
 
 ControlLoop::~ControlLoop() = default;
@@ -51,9 +52,17 @@ void ControlLoop::start(ThreadLinks links, std::vector<ModelFolder> folders,
   links_ = std::move(links);
   on_tick_ = std::move(on_tick);
   on_shut_down_ = std::move(on_shut_down);
-  for (ModelFolder& folder : folders) add_model(std::move(folder));
+  for (ModelFolder& folder : folders) {
+    const std::shared_ptr<Model> model = make_model(std::move(folder));
+    // Of two with one name the second is broken, and only its error is of interest.
+    const bool is_new = catalogue_.emplace(model->spec.name, model).second;
+    if (!is_new) models_.erase(model->id);
+    if (is_new) begin_provisioning(model);
+  }
+  list_names();
   publish();
   tasks_.spawn(tick());
+  if (config().watch) tasks_.spawn(watch());
 }
 
 void ControlLoop::begin_shutdown() {
@@ -92,12 +101,20 @@ void ControlLoop::post(ControlMessage message) {
 
 void ControlLoop::on(Admit& message) {
   auto found = models_.find(message.model);
-  if (found == models_.end() || stopping_) {
+  if (stopping_) {
     Error error{ErrorCode::shutting_down, "the daemon is shutting down"};
     links_.refuse(message.thread, Refuse{message.ticket, std::move(error), 0});
     return;
   }
+  if (found == models_.end()) {
+    refuse_crossed(message);
+    return;
+  }
   Model& model = *found->second;
+  if (model.retired && model.phase != Model::Phase::ready) {
+    refuse_crossed(message);
+    return;
+  }
   if (model.phase == Model::Phase::failed && model.spec_ok &&
       Clock::now() - model.failed_at > kProvisionRetry) {
     begin_provisioning(found->second);
@@ -108,7 +125,7 @@ void ControlLoop::on(Admit& message) {
     return;
   }
   if (model.phase == Model::Phase::provisioning) {
-    if (model.held.size() >= options_.config.queue_per_model) {
+    if (model.held.size() >= config().queue_per_model) {
       Error error{ErrorCode::queue_full,
                   fmt::format("model \"{}\" is being provisioned and {} requests wait already",
                               model.spec.name, model.held.size())};
@@ -128,6 +145,13 @@ void ControlLoop::on(Admit& message) {
   apply(scheduler_.on_request(message.ticket, message.model, message.deadline, message.priority,
                               Clock::now()));
   sync_waiters(message.model);
+}
+
+// It was sent before the thread had read that the model is gone.
+void ControlLoop::refuse_crossed(const Admit& message) {
+  Error error{ErrorCode::model_stopped,
+              "the model was removed or changed while the request was on its way: send it again"};
+  links_.refuse(message.thread, Refuse{message.ticket, std::move(error), 1});
 }
 
 void ControlLoop::on(Forget& message) {
@@ -216,7 +240,10 @@ void ControlLoop::carry_out(StartInstance& action) {
 
 std::uint32_t ControlLoop::free_log_number(const Model& model) const {
   std::set<std::uint32_t> used;
-  for (InstanceId id : model.instances) used.insert(live_.at(id)->log_number);
+  // Of all versions: they write beside each other.
+  for (const auto& [id, live] : live_) {
+    if (live->model->spec.name == model.spec.name) used.insert(live->log_number);
+  }
   std::uint32_t number = 0;
   while (used.contains(number)) ++number;
   return number;
@@ -303,6 +330,7 @@ void ControlLoop::tick_once() {
   report_activity();
   apply(scheduler_.on_tick(Clock::now()));
   expire_held(Clock::now());
+  forget_retired(Clock::now());
   if (++ticks_ % kTicksPerMeasure == 0) {
     for (auto& [id, live] : live_) {
       if (live->state == InstanceState::resident) tasks_.spawn(measure(live));
@@ -358,10 +386,10 @@ void ControlLoop::expire_held(TimePoint now) {
 }
 
 void ControlLoop::update_gauges() {
-  for (auto& [id, model] : models_) {
+  for (auto& [name, model] : catalogue_) {
     const bool known = model->phase == Model::Phase::ready;
-    model->waiting->set(
-        static_cast<double>(model->held.size() + (known ? scheduler_.model(id).waiting : 0)));
+    model->waiting->set(static_cast<double>(model->held.size() +
+                                            (known ? scheduler_.model(model->id).waiting : 0)));
     const auto open =
         std::ranges::count_if(model->instances, [&](InstanceId i) { return live_.at(i)->open; });
     model->resident->set(static_cast<double>(open));

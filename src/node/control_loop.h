@@ -38,10 +38,14 @@ struct ThreadLinks {
   std::function<void(std::uint32_t thread, Refuse)> refuse;
   // Returns when every thread has closed its idle connections to the endpoint.
   std::function<asio::awaitable<void>(Endpoint)> close_idle;
+  // Another configuration holds from now on. It lives as long as the control loop.
+  std::function<void(const NodeConfig&)> configure;
 };
 
 struct ControlOptions {
   NodePaths paths;
+  std::filesystem::path config_file;  // read again at a reload
+  bool config_required = false;       // else a missing file means the defaults
   NodeConfig config;
   std::filesystem::path python_path;
   std::optional<UidPool> uids;      // as root
@@ -57,6 +61,11 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   // Adds the models and begins to provision them. A model whose spec is bad is listed as failed.
   void start(ThreadLinks links, std::vector<ModelFolder> folders, std::function<void()> on_tick,
              std::function<void()> on_shut_down);
+
+  // The configuration that holds now.
+  const NodeConfig& config() const { return configs_.back(); }
+  // Reads omni.toml and the models' folders again, and logs what came of it.
+  void request_reload(std::string_view reason);
 
   // A shutdown begins: log and event streams end, so that they do not hold it up.
   void begin_shutdown();
@@ -74,9 +83,10 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   asio::awaitable<std::vector<admin::InstanceStatus>> instances(bool with_pss) override;
   asio::awaitable<Result<void>> load(std::string model) override;
   asio::awaitable<Result<void>> stop(std::string model) override;
+  asio::awaitable<Result<admin::ReloadReport>> reload() override;
   void shut_down() override;
   bool stopping() const override { return shutdown_began_.load(); }
-  Result<std::string> log_path(std::string_view model) override;
+  std::string log_path(std::string_view model) override;
   asio::awaitable<std::vector<admin::Event>> events(std::uint64_t after, TimePoint until) override;
 
  private:
@@ -85,6 +95,7 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
 
   // ---- messages of I/O threads
   void on(Admit& message);
+  void refuse_crossed(const Admit& message);
   void on(Forget& message);
   void on(Freed& message);
   void on(Drained& message);
@@ -115,9 +126,12 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   asio::awaitable<void> measure(std::shared_ptr<Live> live);
 
   // ---- models
-  void add_model(ModelFolder folder);
+  std::shared_ptr<Model> make_model(ModelFolder folder);
   void begin_provisioning(std::shared_ptr<Model> model);
   asio::awaitable<void> provision(std::shared_ptr<Model> model);
+  void on_provisioned(const std::shared_ptr<Model>& model);
+  void on_provision_failed(Model& model, const Error& error);
+  ModelPolicy policy_of(const Model& model) const;
   void refuse_held(Model& model, const Error& error);
   Model* find_model(std::string_view name);
   std::uint32_t free_log_number(const Model& model) const;
@@ -126,6 +140,22 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   std::shared_ptr<const ModelRoute> make_route(const Model& model) const;
   std::string_view state_of(const Model& model) const;
   void publish();
+
+  // ---- reload
+  struct Reading;  // of all files
+  asio::awaitable<Result<admin::ReloadReport>> reload_here();
+  std::vector<std::string> problems_of(const Reading& reading) const;
+  admin::ReloadReport take(Reading reading);
+  void take_config(NodeConfig config, admin::ReloadReport& report);
+  void take_folder(ModelFolder folder, admin::ReloadReport& report);
+  void change(const std::shared_ptr<Model>& model, ModelFolder folder);
+  void hand_over(const std::shared_ptr<Model>& from, const std::shared_ptr<Model>& to);
+  void hand_over_held(Model& from, Model& to);
+  void drop_successor(Model& model);
+  void retire(Model& model);
+  void forget_retired(TimePoint now);
+  void list_names();  // after a change of who has which name
+  asio::awaitable<void> watch();
 
   asio::awaitable<void> tick();
   void tick_once();
@@ -156,8 +186,10 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   TaskGroup tasks_;
   Notifier changed_;  // an instance's or model's state
 
-  std::unordered_map<ModelId, std::shared_ptr<Model>> models_;
-  std::map<std::string, ModelId, std::less<>> names_;  // and aliases
+  std::deque<NodeConfig> configs_;  // all of this run: a request may still read an old one
+  std::unordered_map<ModelId, std::shared_ptr<Model>> models_;  // also successors and retired ones
+  std::map<std::string, std::shared_ptr<Model>, std::less<>> catalogue_;  // by name, who has it
+  std::map<std::string, ModelId, std::less<>> names_;                     // and aliases
   std::unordered_map<InstanceId, std::shared_ptr<Live>> live_;
   struct Waiting {
     std::uint32_t thread;
@@ -173,6 +205,8 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   std::uint64_t next_id_ = 1;
   std::uint64_t ticks_ = 0;
   bool stopping_ = false;
+  bool reloading_ = false;
+  std::string reload_error_;  // of the last reload; empty: it went well
   std::atomic<bool> shutdown_began_{false};
 };
 

@@ -6,12 +6,15 @@
 
 namespace omni::node {
 
-void ControlLoop::add_model(ModelFolder folder) {
+// Known by its id alone: list_names() gives it its name.
+std::shared_ptr<ControlLoop::Model> ControlLoop::make_model(ModelFolder folder) {
   auto model = std::make_shared<Model>();
   model->id = ModelId{next_id_++};
+  model->fingerprint = folder.fingerprint;
   model->spec_ok = folder.spec.ok();
   if (model->spec_ok) {
     model->spec = std::move(folder.spec).value();
+    model->aliases = model->spec.aliases;
   } else {
     model->spec.name = folder.name;
     model->phase = Model::Phase::failed;
@@ -39,13 +42,11 @@ void ControlLoop::add_model(ModelFolder folder) {
   model->waiting = &metrics_.gauge("omni_queue_length", "Requests that wait for a lease.", labels);
   model->resident = &metrics_.gauge("omni_instances_resident", "Instances that serve.", labels);
   models_[model->id] = model;
-  names_[name] = model->id;
-  for (const std::string& alias : model->spec.aliases) names_.emplace(alias, model->id);
-  touch(model->id);
-  if (model->spec_ok) begin_provisioning(std::move(model));
+  return model;
 }
 
 void ControlLoop::begin_provisioning(std::shared_ptr<Model> model) {
+  if (!model->spec_ok) return;
   model->phase = Model::Phase::provisioning;
   model->error.clear();
   touch(model->id);
@@ -58,34 +59,58 @@ asio::awaitable<void> ControlLoop::provision(std::shared_ptr<Model> model) {
     events_.add({{"type", "provision"}, {"model", name}, {"line", line}});
   };
   auto provisioned = co_await provisioner_.provision(model->spec, progress);
-  if (!provisioned.ok()) {
-    model->phase = Model::Phase::failed;
-    model->failed_at = Clock::now();
-    model->error = provisioned.error().message;
-    spdlog::error("{}", model->error);
-    events_.add({{"type", "provision_failed"}, {"model", name}, {"line", model->error}});
-    refuse_held(*model, provisioned.error());
-  } else {
-    model->phase = Model::Phase::ready;
+  if (model->dropped) co_return;
+  if (provisioned.ok()) {
     model->provisioned = std::move(provisioned).value();
-    events_.add(
-        {{"type", "provisioned"}, {"model", name}, {"version", model->provisioned.version}});
-    const ModelSpec& spec = model->spec;
-    apply(scheduler_.on_model(ModelPolicy{.id = model->id,
-                                          .name = name,
-                                          .declared = spec.memory,
-                                          .concurrency = spec.concurrency,
-                                          .min_instances = spec.min_instances,
-                                          .max_instances = spec.max_instances,
-                                          .pinned = spec.pinned,
-                                          .stop_after = spec.stop_after},
-                              Clock::now()));
-    auto held = std::exchange(model->held, {});
-    for (Admit& message : held) on(message);
+    on_provisioned(model);
+  } else {
+    on_provision_failed(*model, provisioned.error());
   }
-  touch(model->id);
   publish();
   changed_.notify();
+}
+
+void ControlLoop::on_provisioned(const std::shared_ptr<Model>& model) {
+  model->phase = Model::Phase::ready;
+  events_.add({{"type", "provisioned"},
+               {"model", model->spec.name},
+               {"version", model->provisioned.version}});
+  if (const auto predecessor = model->predecessor.lock()) {
+    hand_over(predecessor, model);
+    return;
+  }
+  apply(scheduler_.on_model(policy_of(*model), Clock::now()));
+  auto held = std::exchange(model->held, {});
+  for (Admit& message : held) on(message);
+  touch(model->id);
+}
+
+void ControlLoop::on_provision_failed(Model& model, const Error& error) {
+  spdlog::error("{}", error.message);
+  events_.add({{"type", "provision_failed"}, {"model", model.spec.name}, {"line", error.message}});
+  // A change that cannot be made ready changes nothing: what was there serves on.
+  if (const auto predecessor = model.predecessor.lock()) {
+    predecessor->error = error.message;
+    drop_successor(*predecessor);
+    return;
+  }
+  model.phase = Model::Phase::failed;
+  model.failed_at = Clock::now();
+  model.error = error.message;
+  refuse_held(model, error);
+  touch(model.id);
+}
+
+ModelPolicy ControlLoop::policy_of(const Model& model) const {
+  const ModelSpec& spec = model.spec;
+  return {.id = model.id,
+          .name = spec.name,
+          .declared = spec.memory,
+          .concurrency = spec.concurrency,
+          .min_instances = spec.min_instances,
+          .max_instances = spec.max_instances,
+          .pinned = spec.pinned,
+          .stop_after = spec.stop_after};
 }
 
 void ControlLoop::refuse_held(Model& model, const Error& error) {
@@ -128,7 +153,7 @@ std::shared_ptr<const ModelRoute> ControlLoop::make_route(const Model& model) co
   if (!model.spec_ok) route->unusable = Error{ErrorCode::invalid_config, model.error};
   route->created = model.spec.created;
   route->state = state_of(model);
-  route->request_timeout = options_.config.request_timeout;
+  route->request_timeout = config().request_timeout;
   if (model.phase == Model::Phase::ready)
     route->retry_after_seconds = scheduler_.retry_after_seconds(model.id);
   route->metrics = model.metrics;
@@ -144,10 +169,12 @@ void ControlLoop::publish() {
   if (applying_ || touched_.empty() || !links_.publish) return;
   auto table = std::make_shared<RouteTable>(*routes_);
   for (ModelId id : std::exchange(touched_, {})) {
-    const Model& model = *models_.at(id);
+    const auto found = models_.find(id);
+    if (found == models_.end() || !found->second->listed) continue;
+    const Model& model = *found->second;
     auto route = make_route(model);
     table->models[model.spec.name] = route;
-    for (const std::string& alias : model.spec.aliases) table->models[alias] = route;
+    for (const std::string& alias : model.aliases) table->models[alias] = route;
   }
   routes_ = table;
   links_.publish(std::move(table));

@@ -10,7 +10,9 @@ struct ControlLoop::Model {
 
   ModelId id;
   ModelSpec spec;
-  bool spec_ok = true;  // else only spec.name is set
+  bool spec_ok = true;               // else only spec.name is set
+  std::vector<std::string> aliases;  // of the last reload, which the spec may be behind
+  std::uint64_t fingerprint = 0;     // of its folder, as last read
   Phase phase = Phase::provisioning;
   TimePoint failed_at;
   Provisioned provisioned;
@@ -24,6 +26,14 @@ struct ControlLoop::Model {
   Gauge* resident = nullptr;
   std::vector<InstanceId> instances;
   std::optional<TimePoint> force_stop;  // an operator's stop: how long its instances may drain
+
+  // A changed model is another one of the same name. While it is provisioned the old one serves;
+  // then it takes the name, and the old one goes when its requests are done.
+  std::shared_ptr<Model> successor;  // being provisioned
+  std::weak_ptr<Model> predecessor;  // whose successor this is
+  bool listed = false;               // has its name: in the catalogue and the routes
+  bool dropped = false;              // another came before it was of use
+  std::optional<TimePoint> retired;  // since when it has its name no more
 };
 
 struct ControlLoop::Live {

@@ -145,11 +145,16 @@ Daemon::Daemon(NodeOptions options, Spawner& spawner, std::optional<UidPool> uid
                Listeners listeners)
     : options_(std::move(options)),
       control_(loop_, workers_, spawner, metrics_,
-               ControlOptions{options_.paths, options_.config, options_.lib_dir / "python",
-                              std::move(uids), listeners.names}),
-      signals_(loop_, SIGINT, SIGTERM),
+               ControlOptions{.paths = options_.paths,
+                              .config_file = options_.config_file,
+                              .config_required = options_.config_required,
+                              .config = options_.config,
+                              .python_path = options_.lib_dir / "python",
+                              .uids = std::move(uids),
+                              .listen = listeners.names}),
+      signals_(loop_, SIGINT, SIGTERM, SIGHUP),
       cut_(loop_) {
-  shared_.config = &options_.config;
+  shared_.config = &control_.config();
   shared_.spool = options_.paths.state / "spool";
   shared_.metrics = &metrics_;
   shared_.admin = [this](http::Exchange& exchange) { return admin::handle(control_, exchange); };
@@ -184,6 +189,7 @@ ThreadLinks Daemon::links() {
       thread.admission().refuse(std::move(message));
     });
   };
+  links.configure = [this](const NodeConfig& config) { shared_.config = &config; };
   links.close_idle = [this](Endpoint endpoint) { return close_idle(std::move(endpoint)); };
   return links;
 }
@@ -201,6 +207,10 @@ void Daemon::watch_signals() {
 }
 
 void Daemon::on_signal(int number) {
+  if (number == SIGHUP) {
+    control_.request_reload("SIGHUP");
+    return;
+  }
   if (going_down_) {
     spdlog::warn("signal {} again: cutting what still runs", number);
     cut_.cancel();
@@ -208,7 +218,7 @@ void Daemon::on_signal(int number) {
   }
   going_down_ = true;
   spdlog::info("shutting down: running requests have {} to finish; a second signal cuts them",
-               to_string(options_.config.shutdown_timeout));
+               to_string(control_.config().shutdown_timeout));
   asio::co_spawn(loop_, shut_down(), asio::detached);
 }
 
@@ -219,8 +229,8 @@ asio::awaitable<void> Daemon::shut_down() {
   shared_.draining = true;
   control_.begin_shutdown();
   for (auto& thread : threads_) thread->drain();
-  cut_.expires_after(options_.config.shutdown_timeout);
-  const TimePoint never = Clock::now() + options_.config.shutdown_timeout + kLongestStop;
+  cut_.expires_after(control_.config().shutdown_timeout);
+  const TimePoint never = Clock::now() + control_.config().shutdown_timeout + kLongestStop;
   std::size_t busy = threads_.size();
   for (auto& thread : threads_) {
     asio::co_spawn(loop_, thread->stop(never), [this, &busy](std::exception_ptr) {
@@ -257,7 +267,6 @@ Result<std::filesystem::path> installed_lib_dir() {
 
 Result<void> serve(NodeOptions options) {
   ::signal(SIGPIPE, SIG_IGN);
-  ::signal(SIGHUP, SIG_IGN);
   // Before anything large exists in this process, and before any thread does.
   TRY(std::unique_ptr<Spawner> spawner, Spawner::start(options.lib_dir / "omni-shim"));
   raise_descriptor_limit();

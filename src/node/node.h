@@ -11,6 +11,8 @@ namespace omni::node {
 
 struct NodeOptions {
   NodePaths paths;
+  std::filesystem::path config_file;  // where `config` came from: a reload reads it again
+  bool config_required = false;       // else the file need not exist
   NodeConfig config;
   std::vector<ModelFolder> models;  // a broken one is listed as failed
   std::filesystem::path lib_dir;    // holds omni-shim and python/

@@ -276,12 +276,27 @@ TEST_F(Provision, AVersionChangesWithWhatDecidesTheAnswers) {
   expect_new("requirements");
   folder_.write("m/w.bin", "22");
   expect_new("weights");
+  spec_.weights[0].name = "v";
+  expect_new("the name of a weight");
+  spec_.env["MODE"] = "fast";
+  expect_new("a variable");
+  spec_.concurrency = 7;
+  expect_new("concurrency");
+  spec_.task = Task::embeddings;
+  expect_new("task");
 
   folder_.write("m/__pycache__/handler.pyc", "");
   folder_.write("m/.git/HEAD", "");
   auto ready = provision();
   ASSERT_TRUE(ready.ok());
   EXPECT_TRUE(versions.contains(ready->version)) << "caches and hidden files do not count";
+  spec_.aliases = {"other"};
+  spec_.stop_after = std::chrono::seconds(1);
+  spec_.pinned = true;
+  folder_.write("m/model.toml", "# what counts of it is in the spec");
+  ready = provision();
+  ASSERT_TRUE(ready.ok());
+  EXPECT_TRUE(versions.contains(ready->version)) << "nor does what omni alone goes by";
 }
 
 // The real thing, where there is one.

@@ -48,8 +48,9 @@ std::optional<Error> Scheduler::Impl::reason_to_refuse(const Model* model) const
   if (shutting_down) return Error{ErrorCode::shutting_down, "the daemon is shutting down"};
   if (model == nullptr) return Error{ErrorCode::model_not_found, "there is no such model"};
   if (model->removing) {
-    return Error{ErrorCode::model_stopped,
-                 "the model was removed or changed while the request was on its way: send it again"};
+    return Error{
+        ErrorCode::model_stopped,
+        "the model was removed or changed while the request was on its way: send it again"};
   }
   const std::string& name = model->policy.name;
   if (model->device == nullptr) {
