@@ -86,6 +86,12 @@ std::int64_t Scheduler::Impl::retry_after(const Model& model) const {
   return std::clamp<std::int64_t>(seconds, 1, 600);
 }
 
+void Scheduler::Impl::note_arrival(Model& model) {
+  if (model.asked) model.reuse.add_gap(now - model.last_arrival);
+  model.asked = true;
+  model.last_arrival = now;
+}
+
 // Offers waiting tickets to open instances, the emptiest first.
 void Scheduler::Impl::serve(Model& model) {
   while (Ticket* ticket = model.queue.front()) {
@@ -98,6 +104,7 @@ void Scheduler::Impl::serve(Model& model) {
     dequeue(*ticket);
     --best->credit;
     ++best->in_flight;
+    ++model.told_leases;
     use(*best, now);
     offers.emplace_back(ticket, best->id);
     actions.push_back(ServeTicket{ticket->id, best->id});

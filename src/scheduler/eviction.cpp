@@ -9,15 +9,14 @@ double loss_per_byte(const Candidate& candidate) {
   return candidate.loss / static_cast<double>(std::max<std::int64_t>(candidate.bytes.count(), 1));
 }
 
-// What would rather be closed comes first.
+}  // namespace
+
 bool closes_before(const Candidate& a, const Candidate& b) {
   if (a.busy != b.busy) return b.busy;
   const double loss_a = loss_per_byte(a);
   const double loss_b = loss_per_byte(b);
   return loss_a != loss_b ? loss_a < loss_b : a.index < b.index;
 }
-
-}  // namespace
 
 std::vector<Candidate> choose_victims(std::vector<Candidate> candidates, Bytes needed) {
   std::sort(candidates.begin(), candidates.end(), closes_before);

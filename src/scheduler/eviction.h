@@ -15,6 +15,9 @@ struct Candidate {
   bool busy = false;
 };
 
+// Idle ones first, then the lowest loss per byte.
+bool closes_before(const Candidate& a, const Candidate& b);
+
 // The candidates to close for `needed` bytes, none when all together do not suffice. Idle ones
 // first, lowest loss per byte first, and nothing that the others make unnecessary; one larger
 // instance instead of several when that loses less.

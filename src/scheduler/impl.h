@@ -1,5 +1,6 @@
 // The scheduler's parts, in one place for its source files: admission.cpp (tickets), placement.cpp
-// (who gets bytes), lifecycle.cpp (instances), scheduler.cpp (events and views).
+// (who gets bytes), lifecycle.cpp (instances), explain.cpp (why not), scheduler.cpp (events,
+// views).
 //
 // Every event changes state and touches models; settle() then draws all consequences until nothing
 // more follows.
@@ -34,6 +35,7 @@ struct Scheduler::Impl {
   void touch(Model& model);
   Model* find_model(ModelId id) const;
   Instance* find_instance(InstanceId id) const;
+  static void recall(Model& model, const Learned& learned);
   void expire_tickets();
   void refresh_models();
   void refresh_instances();
@@ -54,6 +56,7 @@ struct Scheduler::Impl {
   std::int64_t retry_after(const Model& model) const;
   void serve(Model& model);
   void give_turn(Model& model);
+  void note_arrival(Model& model);
 
   // ---- placement.cpp
   enum class Placed : std::uint8_t { started, waiting, no_slot, no_room, refused };
@@ -79,11 +82,16 @@ struct Scheduler::Impl {
   void forget_claim(Model& model);
   Duration start_cost(const Model& model) const;
   Duration fair_wait(const Model& model) const;
-  double loss(const Instance& instance) const;
+  double reuse_rate(const Model& model, TimePoint at) const;
+  double loss(const Model& model, TimePoint at) const;
   std::vector<Instance*> find_victims(const Device& device, const Model& claimant, Bytes needed,
                                       bool idle_only);
   bool may_close(const Instance& instance, bool idle_only) const;
   void serve_growth(Device& device);
+
+  // ---- explain.cpp
+  void explain_absence(const Model& model, TimePoint at, Explanation& answer) const;
+  std::optional<std::uint32_t> victim_rank(const Model& model, TimePoint at) const;
 
   // ---- lifecycle.cpp
   void set_state(Instance& instance, InstanceState state);

@@ -160,6 +160,7 @@ void Scheduler::Impl::erase(Instance& instance) {
   give_back(instance, instance.grant);
   unlink_victim(instance);
   remove(instance.model->instances, &instance);
+  if (instance.model->instances.empty()) instance.model->told_leases = 0;
   remove(instance.device->instances, &instance);
   remove(instance.device->growing, &instance);
   instances.erase(instance.id);
@@ -311,13 +312,12 @@ Actions Scheduler::on_activity(InstanceId id, std::uint32_t in_flight, std::uint
   scheduling::Model& model = *instance->model;
   instance->in_flight = in_flight;
   impl_->use(*instance, in_flight > 0 ? now : last_used);
-  if (served > 0) {
-    if (model.last_rated != TimePoint{}) {
-      const double gap = Seconds(now - model.last_rated).count() / static_cast<double>(served);
-      model.gap_seconds = model.gap_seconds == 0 ? gap : 0.8 * model.gap_seconds + 0.2 * gap;
-    }
-    model.last_rated = now;
-  }
+  // Leases that began since the last call; those of tickets were counted when these arrived.
+  const std::uint64_t rated = std::exchange(instance->rated_in_flight, in_flight);
+  const std::uint64_t began = std::max(served + in_flight, rated) - rated;
+  const std::uint64_t told = std::min(began, model.told_leases);
+  model.told_leases -= told;
+  if (began > told) impl_->note_arrival(model);
   if (instance->is_open()) {
     const std::uint32_t places = model.policy.concurrency;
     instance->credit = places > in_flight ? places - in_flight : 0;

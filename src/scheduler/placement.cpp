@@ -19,8 +19,6 @@ using namespace std::chrono_literals;
 // Of idle candidates, this many of the longest unused are weighed against each other; the others
 // count only when these do not suffice. Bounds the cost of a decision on a node of many models.
 constexpr std::size_t kCandidates = 16;
-// Reuse of a model whose request rate is not known yet.
-constexpr double kDefaultGapSeconds = 10;
 constexpr double kDefaultCostSeconds = 1;
 // A drain that takes longer does not occupy one of the device's load slots.
 constexpr Duration kQuickDrain = 200ms;
@@ -337,13 +335,15 @@ Duration Scheduler::Impl::fair_wait(const Model& model) const {
   return std::max(limits.fair_wait, 4 * start_cost(model));
 }
 
+// How often it is expected to be asked for, per second.
+double Scheduler::Impl::reuse_rate(const Model& model, TimePoint at) const {
+  return model.reuse.rate(at - model.last_arrival);
+}
+
 // What closing it is expected to cost: how often it is used x how long it takes to come back.
-double Scheduler::Impl::loss(const Instance& instance) const {
-  const Model& model = *instance.model;
-  const double known_gap = model.gap_seconds > 0 ? model.gap_seconds : kDefaultGapSeconds;
-  const double gap = std::max(known_gap, Seconds(now - instance.last_used).count());
+double Scheduler::Impl::loss(const Model& model, TimePoint at) const {
   const double cost = Seconds(start_cost(model)).count();
-  return (cost > 0 ? cost : kDefaultCostSeconds) / gap;
+  return (cost > 0 ? cost : kDefaultCostSeconds) * reuse_rate(model, at);
 }
 
 bool Scheduler::Impl::may_close(const Instance& instance, bool idle_only) const {
@@ -372,7 +372,7 @@ std::vector<scheduling::Instance*> Scheduler::Impl::find_victims(const Device& d
     if (model.victims_found + kept >= alive(model)) return;
     ++model.victims_found;
     const bool busy = instance.in_flight > 0 || !model.queue.empty();
-    candidates.push_back({found.size(), instance.grant, loss(instance), busy});
+    candidates.push_back({found.size(), instance.grant, loss(model, now), busy});
     found.push_back(&instance);
     sum += instance.grant;
   };

@@ -11,6 +11,12 @@
 #include "scheduler/impl.h"
 
 namespace omni {
+namespace {
+
+// No load takes longer: a time beyond it was not measured.
+constexpr Duration kLongestLearned = std::chrono::hours(24);
+
+}  // namespace
 
 // ---- The frame of every event
 
@@ -98,6 +104,8 @@ Actions Scheduler::on_model(ModelPolicy policy, TimePoint now) {
   if (!slot) {
     slot = std::make_unique<Impl::Model>();
     slot->wanted_number = impl_->next_number++;
+    slot->last_arrival = impl_->now;
+    if (policy.learned) impl_->recall(*slot, *policy.learned);
   }
   Impl::Model& model = *slot;
   const auto found = impl_->devices.find(policy.device);
@@ -109,7 +117,7 @@ Actions Scheduler::on_model(ModelPolicy policy, TimePoint now) {
   model.device = device;
   model.removing = false;
   model.policy = std::move(policy);
-  if (model.policy.profile) model.profile = model.policy.profile;
+  model.policy.learned.reset();
   if (model.policy.min_instances > 0) {
     impl_->always_on.emplace(model.policy.id, &model);
   } else {
@@ -126,6 +134,16 @@ Actions Scheduler::on_model(ModelPolicy policy, TimePoint now) {
   impl_->touch(model);
   if (device != nullptr) device->dirty = true;
   return impl_->finish();
+}
+
+// What a store gives back is not trusted further than it can be true.
+void Scheduler::Impl::recall(Model& model, const Learned& learned) {
+  const auto time = [](Duration stored) { return std::clamp(stored, Duration{}, kLongestLearned); };
+  if (learned.profile && *learned.profile > Bytes(0)) model.profile = learned.profile;
+  model.load_time = time(learned.load_time);
+  model.restore_time = time(learned.restore_time);
+  model.evict_time = time(learned.evict_time);
+  if (learned.reuse.plausible()) model.reuse = learned.reuse;
 }
 
 Actions Scheduler::on_model_removed(ModelId id, TimePoint now) {
@@ -166,6 +184,7 @@ Actions Scheduler::on_request(TicketId ticket, ModelId id, TimePoint deadline,
     }
   }
   model->held_down = false;
+  impl_->note_arrival(*model);
   Impl::Ticket& entry = impl_->tickets[ticket];
   entry = {ticket, model, impl_->next_number++, now, deadline, priority, {}};
   impl_->enqueue(entry);
@@ -182,6 +201,7 @@ Actions Scheduler::on_forget(TicketId id, bool served, TimePoint now) {
   Impl::Model& model = *ticket.model;
   impl_->dequeue(ticket);
   const Impl::Ticket* oldest = model.queue.oldest();
+  if (served) ++model.told_leases;
   if (served && oldest != nullptr && oldest->number < ticket.number) model.passed = true;
   impl_->tickets.erase(it);
   impl_->touch(model);
@@ -205,6 +225,7 @@ Actions Scheduler::on_full(TicketId id, InstanceId instance_id, TimePoint now) {
   }
   // The model may have changed since the offer: what holds for a new ticket holds for this one.
   Impl::Model& model = *ticket.model;
+  if (model.told_leases > 0) --model.told_leases;
   impl_->enqueue(ticket);
   impl_->touch(model);
   return impl_->finish();
@@ -402,6 +423,16 @@ bool Scheduler::has_waiters(ModelId id) const {
 std::int64_t Scheduler::retry_after_seconds(ModelId id) const {
   const Impl::Model* model = impl_->find_model(id);
   return model == nullptr ? 1 : impl_->retry_after(*model);
+}
+
+Learned Scheduler::learned(ModelId id) const {
+  const Impl::Model* model = impl_->find_model(id);
+  if (model == nullptr) return {};
+  return {.profile = model->profile,
+          .load_time = model->load_time,
+          .restore_time = model->restore_time,
+          .evict_time = model->evict_time,
+          .reuse = model->reuse};
 }
 
 void Scheduler::assert_invariants() const { impl_->check(); }

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "scheduler/explanation.h"
 #include "scheduler/types.h"
 
 namespace omni {
@@ -104,6 +105,9 @@ class Scheduler {
   std::vector<InstanceView> instances() const;
   ModelView model(ModelId model) const;
   std::vector<DeviceView> devices() const;
+  // What to keep over a restart, for ModelPolicy::learned; empty for an unknown model.
+  Learned learned(ModelId model) const;
+  Explanation explain(ModelId model, TimePoint now) const;
   // Whether any ticket of the model waits: the loop keeps the lease words' waiters bit equal to it.
   bool has_waiters(ModelId model) const;
   std::int64_t retry_after_seconds(ModelId model) const;

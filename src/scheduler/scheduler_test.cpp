@@ -58,6 +58,7 @@ class Node {
   Steps load(std::uint64_t model) { return steps(scheduler.load(ModelId{model}, now)); }
   Steps stop(std::uint64_t model) { return steps(scheduler.stop(ModelId{model}, now)); }
 
+  Explanation explain(std::uint64_t model) { return scheduler.explain(ModelId{model}, now); }
   InstanceState state(std::uint64_t model) { return scheduler.model(ModelId{model}).state; }
   Bytes granted() { return scheduler.devices()[0].granted; }
 
@@ -241,7 +242,7 @@ TEST(Placement, AModelOfUnknownSizeStartsAloneAndIsMeasured) {
 
 TEST(Placement, TheProfileWinsOverTheDeclaredSize) {
   Node node;
-  node.model({.id = ModelId{1}, .declared = 80_MiB, .profile = 30_MiB});
+  node.model({.id = ModelId{1}, .declared = 80_MiB, .learned = Learned{.profile = 30_MiB}});
   EXPECT_THAT(node.request(1, 1), ElementsAre("start i1 m1 30 MiB"));
 }
 
@@ -610,6 +611,241 @@ TEST(Operator, ShutDownRefusesAllAndDrainsAll) {
   EXPECT_THAT(node.drained(1), ElementsAre("stop i1"));
   node.stopped(1);
   EXPECT_THAT(node.scheduler.instances(), IsEmpty());
+}
+
+// ---- What is said of a model
+
+TEST(Explain, AModelNobodyAsksFor) {
+  Node node;
+  node.model(1, 40_MiB);
+  const Explanation answer = node.explain(1);
+  EXPECT_EQ(answer.absence, Absence::not_asked_for);
+  EXPECT_EQ(answer.sentence, "model \"m1\" is not asked for: its next request starts it");
+  EXPECT_EQ(answer.state, InstanceState::stopped);
+  EXPECT_EQ(answer.need, 40_MiB);
+  EXPECT_EQ(answer.need_source, NeedSource::declared);
+  EXPECT_EQ(answer.device, "host");
+  EXPECT_EQ(answer.budget, 100_MiB);
+  EXPECT_EQ(answer.free, 100_MiB);
+  EXPECT_EQ(answer.victim_rank, std::nullopt);
+}
+
+TEST(Explain, AModelThatIsNotKnown) {
+  EXPECT_EQ(Node().explain(9).absence, Absence::unknown_model);
+}
+
+TEST(Explain, AModelWhoseDeviceThisNodeLacks) {
+  Node node;
+  node.model({.id = ModelId{1}, .device = DeviceId{3}, .declared = 40_MiB});
+  EXPECT_EQ(node.explain(1).absence, Absence::unknown_device);
+}
+
+TEST(Explain, WhereItsSizeComesFrom) {
+  Node node;
+  node.model({.id = ModelId{1}, .stop_after = 1h, .mechanism = EvictMechanism::evict});
+  EXPECT_EQ(node.explain(1).need_source, NeedSource::unknown);
+  EXPECT_EQ(node.explain(1).need, 100_MiB);
+  node.run(1, 1, 1);
+  node.usage(1, 30_MiB);
+  EXPECT_EQ(node.explain(1).need_source, NeedSource::profile);
+  EXPECT_EQ(node.explain(1).need, 30_MiB);
+  node.model(2, 80_MiB);
+  node.tick(1s);
+  node.request(2, 2);
+  node.drained(1);
+  node.evicted(1);
+  EXPECT_EQ(node.explain(1).need_source, NeedSource::evicted);
+  EXPECT_EQ(node.explain(1).absence, Absence::not_asked_for);
+}
+
+TEST(Explain, ALoadingAndAResidentModel) {
+  Node node;
+  node.model(1, 40_MiB);
+  node.request(1, 1);
+  node.now += 3s;
+  const Explanation loading = node.explain(1);
+  EXPECT_EQ(loading.absence, Absence::loading);
+  EXPECT_EQ(loading.waiting, 1u);
+  EXPECT_EQ(loading.oldest_wait, 3s);
+  EXPECT_EQ(loading.granted, 40_MiB);
+  node.resident(1);
+  const Explanation resident = node.explain(1);
+  EXPECT_EQ(resident.absence, Absence::none);
+  EXPECT_EQ(resident.waiting, 0u);
+  EXPECT_EQ(resident.restart_cost, 3s);
+  EXPECT_GT(resident.reuse_per_second, 0);
+  EXPECT_GT(resident.loss_per_byte, 0);
+  EXPECT_EQ(resident.victim_rank, 1u);
+}
+
+TEST(Explain, AModelThatIsTooLarge) {
+  Node node;
+  node.model(1, 101_MiB);
+  EXPECT_EQ(node.explain(1).absence, Absence::too_large);
+}
+
+TEST(Explain, AModelThatPinnedOnesLeaveNoRoomFor) {
+  Node node;
+  node.model({.id = ModelId{1}, .declared = 60_MiB, .stop_after = 1h});
+  node.model({.id = ModelId{2}, .declared = 60_MiB, .pinned = true, .stop_after = 1h});
+  node.run(1, 2, 1);
+  EXPECT_EQ(node.explain(1).absence, Absence::no_room_beside);
+  EXPECT_THAT(node.explain(1).others, ElementsAre(ModelId{2}));
+  EXPECT_TRUE(node.explain(2).pinned);
+  EXPECT_EQ(node.explain(2).victim_rank, std::nullopt);
+}
+
+TEST(Explain, AModelThatBacksOff) {
+  Node node;
+  node.model(1, 40_MiB);
+  node.request(1, 1);
+  node.failed(1);
+  node.now += 400ms;
+  const Explanation answer = node.explain(1);
+  EXPECT_EQ(answer.absence, Absence::backing_off);
+  EXPECT_EQ(answer.retry_in, 600ms);
+  EXPECT_THAT(answer.sentence, ::testing::HasSubstr("exit code 1"));
+}
+
+TEST(Explain, AModelThatWaitsForALoadSlot) {
+  Node node;
+  for (std::uint64_t id : {1, 2, 3}) node.model(id, 20_MiB);
+  for (std::uint64_t id : {1, 2, 3}) node.request(id, id);
+  const Explanation answer = node.explain(3);
+  EXPECT_EQ(answer.absence, Absence::no_load_slot);
+  EXPECT_THAT(answer.others, ElementsAre(ModelId{1}, ModelId{2}));
+}
+
+TEST(Explain, AModelThatWaitsForItsVictims) {
+  Node node;
+  node.model(1, 60_MiB);
+  node.model(2, 60_MiB);
+  node.run(1, 1, 1);
+  node.tick(1s);
+  node.request(2, 2);
+  const Explanation answer = node.explain(2);
+  EXPECT_EQ(answer.absence, Absence::victims_drain);
+  EXPECT_EQ(answer.sentence, "model \"m2\" starts when \"m1\" has left");
+  EXPECT_THAT(answer.others, ElementsAre(ModelId{1}));
+  EXPECT_EQ(answer.held, 40_MiB);
+  // The victim is wanted again, and its instance has to be gone first.
+  node.request(3, 1);
+  EXPECT_EQ(node.explain(1).absence, Absence::leaving);
+}
+
+TEST(Explain, AModelBehindAnOlderOne) {
+  SchedulerLimits limits;
+  limits.min_residency = 1min;
+  Node node(100_MiB, limits);
+  node.model(1, 60_MiB);
+  node.model(2, 60_MiB);
+  node.model(3, 40_MiB);
+  node.run(1, 1, 1);
+  node.activity(1, 1);
+  node.request(2, 2);
+  const Explanation waits = node.explain(2);
+  EXPECT_EQ(waits.absence, Absence::residents_in_use);
+  EXPECT_THAT(waits.others, ElementsAre(ModelId{1}));
+  node.now += 11s;
+  node.activity(1, 1);
+  node.tick();
+  node.request(3, 3);
+  const Explanation answer = node.explain(3);
+  EXPECT_EQ(answer.absence, Absence::behind_older);
+  EXPECT_THAT(answer.others, ElementsAre(ModelId{2}));
+}
+
+TEST(Explain, AModelThatAnOperatorStopped) {
+  Node node;
+  node.model(1, 40_MiB);
+  node.run(1, 1, 1);
+  node.stop(1);
+  node.drained(1);
+  node.stopped(1);
+  EXPECT_EQ(node.explain(1).absence, Absence::not_asked_for);
+  EXPECT_THAT(node.explain(1).sentence, ::testing::HasSubstr("stopped by an operator"));
+}
+
+TEST(Explain, RanksVictimsAsTheyAreChosen) {
+  Node node;
+  for (std::uint64_t id : {1, 2, 3}) node.model(id, 50_MiB);
+  node.run(1, 1, 1);
+  node.run(2, 2, 2);
+  for (int i = 0; i < 20; ++i) {
+    node.now += 5s;
+    node.activity(1, 0, 1);
+    if (i == 10) node.activity(2, 0, 1);
+  }
+  node.now += 1s;
+  EXPECT_GT(node.explain(1).reuse_per_second, node.explain(2).reuse_per_second);
+  EXPECT_EQ(node.explain(1).victim_rank, 2u);
+  EXPECT_EQ(node.explain(2).victim_rank, 1u);
+  EXPECT_THAT(node.request(3, 3), ElementsAre("close i2"));
+}
+
+// ---- What was learned
+
+TEST(Learned, IsToldAgainAfterARestart) {
+  Node before;
+  before.model(1, 40_MiB);
+  before.request(1, 1);
+  before.now += 3s;
+  before.resident(1);
+  before.usage(1, 30_MiB);
+  before.now += 20s;
+  before.activity(1, 0, 1);
+  const Learned learned = before.scheduler.learned(ModelId{1});
+  EXPECT_EQ(learned.profile, 40_MiB - 10_MiB);
+  EXPECT_EQ(learned.load_time, 3s);
+
+  Node after;
+  after.model({.id = ModelId{1}, .declared = 40_MiB, .learned = learned});
+  const Learned again = after.scheduler.learned(ModelId{1});
+  EXPECT_EQ(again.profile, learned.profile);
+  EXPECT_EQ(again.load_time, learned.load_time);
+  EXPECT_EQ(again.reuse, learned.reuse);
+  EXPECT_EQ(after.explain(1).need, 30_MiB);
+  EXPECT_THAT(after.request(1, 1), ElementsAre("start i1 m1 30 MiB"));
+}
+
+TEST(Learned, OfAModelThatIsKnownIsNotTakenBack) {
+  Node node;
+  node.model(1, 40_MiB);
+  node.run(1, 1, 1);
+  node.usage(1, 30_MiB);
+  node.model({.id = ModelId{1}, .declared = 40_MiB, .learned = Learned{.profile = 10_MiB}});
+  EXPECT_EQ(node.scheduler.learned(ModelId{1}).profile, 30_MiB);
+}
+
+TEST(Learned, NumbersThatCannotBeAreIgnored) {
+  Learned wrong{.profile = Bytes(-5), .load_time = -3s};
+  wrong.reuse.ended[0] = -1;
+  Node node;
+  node.model({.id = ModelId{1}, .declared = 40_MiB, .learned = wrong});
+  const Learned learned = node.scheduler.learned(ModelId{1});
+  EXPECT_EQ(learned.profile, std::nullopt);
+  EXPECT_EQ(learned.load_time, Duration{});
+  EXPECT_EQ(learned.reuse, ReuseRecord{});
+}
+
+TEST(Learned, GapsAreThoseOfTicketsAndOfTheFastPath) {
+  Node node;
+  node.model(1, 40_MiB);
+  node.request(1, 1);
+  node.now += 30s;
+  node.request(2, 1);  // waits as well: a gap of 30 s
+  node.resident(1);
+  node.activity(1, 2);  // these two
+  node.activity(1, 0, 2);
+  ReuseRecord expected;
+  expected.add_gap(30s);
+  EXPECT_EQ(node.scheduler.learned(ModelId{1}).reuse, expected);
+  node.now += 5s;
+  node.activity(1, 1);  // a third, on the fast path
+  node.now += 9s;
+  node.activity(1, 0, 1);  // ends
+  expected.add_gap(5s);
+  EXPECT_EQ(node.scheduler.learned(ModelId{1}).reuse, expected);
 }
 
 }  // namespace

@@ -48,7 +48,8 @@ struct Instance {
 
   Closing closing = Closing::open;
   bool closed_busy = false;
-  Model* claimant = nullptr;  // closing for_load: whose claim gets the bytes
+  std::uint32_t rated_in_flight = 0;  // at the last on_activity
+  Model* claimant = nullptr;          // closing for_load: whose claim gets the bytes
 
   Bytes evicted_size;         // needed to restore it
   bool cannot_evict = false;  // it failed once: it leaves by stopping
@@ -102,8 +103,13 @@ struct Model {
   Duration load_time{};
   Duration restore_time{};
   Duration evict_time{};
-  double gap_seconds = 0;  // smoothed time between requests; 0: not known
-  TimePoint last_rated;
+
+  // Arrivals, of tickets and on the fast path.
+  ReuseRecord reuse;
+  TimePoint last_arrival;  // or when it was added
+  bool asked = false;      // since it was added
+  // Leases of tickets, counted when those arrived, that on_activity has not shown yet.
+  std::uint64_t told_leases = 0;
 
   CrashLoop crash_loop;
   std::string last_error;

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/ids.h"
+#include "scheduler/reuse.h"
 
 namespace omni {
 
@@ -36,18 +37,29 @@ std::string_view to_string(InstanceState state);
 // the simulation runs all of them.
 enum class EvictMechanism : std::uint8_t { stop, evict };
 
+// What the scheduler has found out about a model: stored by the daemon and told again after a
+// restart. A time of zero is not known.
+struct Learned {
+  std::optional<Bytes> profile;  // highest use seen; wins over what is declared
+  Duration load_time{};
+  Duration restore_time{};
+  Duration evict_time{};
+  ReuseRecord reuse;
+};
+
 struct ModelPolicy {
   ModelId id;
   std::string name;
   DeviceId device = kHostDevice;
   std::optional<Bytes> declared;  // resources.memory of the spec
-  std::optional<Bytes> profile;   // highest use seen; wins over `declared`
   std::uint32_t concurrency = 1;  // leases per instance
   std::uint32_t min_instances = 0;
   std::uint32_t max_instances = 1;
   bool pinned = false;
   Duration stop_after{};  // idle time until stop
   EvictMechanism mechanism = EvictMechanism::stop;
+  // From before. Taken when the model is added; of one that is known the scheduler knows better.
+  std::optional<Learned> learned{};
 };
 
 struct SchedulerLimits {
