@@ -38,6 +38,7 @@ ControlLoop::ControlLoop(asio::io_context& loop, asio::thread_pool& workers, Spa
       scheduler_(SchedulerLimits{.queue_per_model = options_.config.queue_per_model,
                                  .queue_total = options_.config.queue_total}),
       provisioner_(loop, workers, options_.paths),
+      learned_(options_.paths.state / "learned.json"),
       events_(loop),
       tasks_(loop.get_executor()),
       changed_(loop) {
@@ -62,6 +63,7 @@ void ControlLoop::start(ThreadLinks links, std::vector<ModelFolder> folders,
   list_names();
   publish();
   tasks_.spawn(tick());
+  tasks_.spawn(save_learned());
   if (config().watch) tasks_.spawn(watch());
 }
 
@@ -89,6 +91,11 @@ asio::awaitable<void> ControlLoop::stop() {
   const TimePoint deadline = Clock::now() + 2min;
   while (!live_.empty() && Clock::now() < deadline) co_await changed_.wait(deadline);
   co_await tasks_.stop();
+  learn();
+  if (const auto text = learned_.unsaved()) {
+    auto written = write_file_atomic(learned_.file(), *text);
+    if (!written.ok()) spdlog::error("{}", written.error().message);
+  }
 }
 
 // ---- messages of I/O threads

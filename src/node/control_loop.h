@@ -20,6 +20,7 @@
 #include "config/node_config.h"
 #include "node/event_log.h"
 #include "node/launch.h"
+#include "node/learned_store.h"
 #include "node/uid_pool.h"
 #include "provision/provisioner.h"
 #include "routing/messages.h"
@@ -132,6 +133,8 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   void on_provisioned(const std::shared_ptr<Model>& model);
   void on_provision_failed(Model& model, const Error& error);
   ModelPolicy policy_of(const Model& model) const;
+  void learn();                          // what the scheduler knows now
+  asio::awaitable<void> save_learned();  // now and then
   void refuse_held(Model& model, const Error& error);
   Model* find_model(std::string_view name);
   std::uint32_t free_log_number(const Model& model) const;
@@ -182,6 +185,7 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
 
   Scheduler scheduler_;
   Provisioner provisioner_;
+  LearnedStore learned_;
   EventLog events_;
   TaskGroup tasks_;
   Notifier changed_;  // an instance's or model's state

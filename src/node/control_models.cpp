@@ -2,9 +2,21 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <boost/asio/use_awaitable.hpp>
+
+#include "base/files.h"
 #include "node/control_state.h"
+#include "provision/workers.h"
 
 namespace omni::node {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr Duration kSaveEvery = 1min;
+
+}  // namespace
 
 // Known by its id alone: list_names() gives it its name.
 std::shared_ptr<ControlLoop::Model> ControlLoop::make_model(ModelFolder folder) {
@@ -110,7 +122,31 @@ ModelPolicy ControlLoop::policy_of(const Model& model) const {
           .min_instances = spec.min_instances,
           .max_instances = spec.max_instances,
           .pinned = spec.pinned,
-          .stop_after = spec.stop_after};
+          .stop_after = spec.stop_after,
+          .learned = learned_.of(spec.name, model.provisioned.version, spec.memory.has_value())};
+}
+
+void ControlLoop::learn() {
+  for (const auto& [name, model] : catalogue_) {
+    if (scheduler_.knows(model->id))
+      learned_.set(name, model->provisioned.version, scheduler_.learned(model->id));
+  }
+}
+
+asio::awaitable<void> ControlLoop::save_learned() {
+  asio::steady_timer timer(loop_);
+  for (;;) {
+    timer.expires_after(kSaveEvery);
+    co_await timer.async_wait(asio::use_awaitable);
+    learn();
+    const auto text = learned_.unsaved();
+    if (!text) continue;
+    auto write = [file = learned_.file(), content = *text] {
+      return write_file_atomic(file, content);
+    };
+    auto written = co_await on_workers(workers_, write);
+    if (!written.ok()) spdlog::error("{}", written.error().message);
+  }
 }
 
 void ControlLoop::refuse_held(Model& model, const Error& error) {

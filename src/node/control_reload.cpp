@@ -209,9 +209,8 @@ void ControlLoop::hand_over(const std::shared_ptr<Model>& from, const std::share
                to->provisioned.version.substr(0, 12));
   from->successor.reset();
   to->predecessor.reset();
-  ModelPolicy policy = policy_of(*to);
-  if (!policy.declared) policy.profile = scheduler_.model(from->id).profile;
-  apply(scheduler_.on_model(std::move(policy), Clock::now()));
+  learned_.set(from->spec.name, from->provisioned.version, scheduler_.learned(from->id));
+  apply(scheduler_.on_model(policy_of(*to), Clock::now()));
   // Where the old one was at hand, the new one is too.
   if (!from->instances.empty()) apply(scheduler_.load(to->id, Clock::now()));
   catalogue_[to->spec.name] = to;

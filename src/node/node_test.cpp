@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "node/event_log.h"
 #include "node/launch.h"
+#include "node/learned_store.h"
 #include "node/uid_pool.h"
 
 namespace omni::node {
@@ -119,6 +120,58 @@ TEST(UidPool, SaysWhichFileIsBroken) {
   auto pool = UidPool::load(folder.path() / "uids.json", 1, 2);
   ASSERT_FALSE(pool.ok());
   EXPECT_NE(pool.error().message.find("uids.json"), std::string::npos);
+}
+
+Learned some_learned() {
+  Learned learned{.profile = 92_MiB, .load_time = 1500ms};
+  for (const Duration gap : {100ms, 3000ms, 90000ms}) learned.reuse.add_gap(gap);
+  return learned;
+}
+
+TEST(LearnedStore, KeepsWhatWasLearnedOverRestarts) {
+  TemporaryFolder folder;
+  const auto file = folder.path() / "learned.json";
+  LearnedStore first(file);
+  first.set("m", "v1", some_learned());
+  const auto text = first.unsaved();
+  ASSERT_TRUE(text.has_value());
+  EXPECT_FALSE(first.unsaved().has_value()) << "nothing new to write";
+  ASSERT_TRUE(write_file_atomic(file, *text).ok());
+
+  const LearnedStore second(file);
+  const auto learned = second.of("m", "v1", true);
+  ASSERT_TRUE(learned.has_value());
+  EXPECT_EQ(learned->profile, 92_MiB);
+  EXPECT_EQ(learned->load_time, 1500ms);
+  EXPECT_EQ(learned->reuse, some_learned().reuse);
+  EXPECT_FALSE(second.of("n", "v1", true).has_value());
+}
+
+TEST(LearnedStore, TheSizeOfAnotherVersionCountsOnlyWhenNoneIsDeclared) {
+  LearnedStore store("/nowhere/learned.json");
+  store.set("m", "v1", some_learned());
+  EXPECT_EQ(store.of("m", "v2", false)->profile, 92_MiB);
+  EXPECT_FALSE(store.of("m", "v2", true)->profile.has_value());
+  EXPECT_EQ(store.of("m", "v2", true)->load_time, 1500ms);
+}
+
+TEST(LearnedStore, DistrustsWhatItFinds) {
+  TemporaryFolder folder;
+  const auto file = folder.path() / "learned.json";
+  for (const char* text :
+       {"", "{", "[]", R"({"format": 2, "models": {"m": {"version": "v1"}}})",
+        R"({"format": 1, "models": {"m": {"version": 7}}})", R"({"format": 1, "models": []})"}) {
+    ASSERT_TRUE(write_file_atomic(file, text).ok());
+    EXPECT_FALSE(LearnedStore(file).of("m", "v1", false).has_value()) << text;
+  }
+  ASSERT_TRUE(write_file_atomic(file, R"({"format": 1, "models": {"m": {"version": "v1",
+      "profile_bytes": -5, "load_seconds": 1e300, "gaps_ended": [-1e308], "extra": null}}})")
+                  .ok());
+  const auto learned = LearnedStore(file).of("m", "v1", false);
+  ASSERT_TRUE(learned.has_value());
+  EXPECT_FALSE(learned->profile.has_value());
+  EXPECT_EQ(learned->load_time, Duration{});
+  EXPECT_EQ(learned->reuse, ReuseRecord{});
 }
 
 TEST(EventLog, ResumesAfterTheLastSeenAndWakesWaiters) {
