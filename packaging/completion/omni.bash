@@ -13,7 +13,7 @@ _omni_models() {
 
 _omni() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
-  local i command="" words="--help --version serve status ps models run load stop logs events reload shutdown check doctor version completion"
+  local i command="" words="--help --version serve status ps models explain run load stop logs events reload shutdown check doctor version completion"
   COMPREPLY=()
   case $prev in
     --socket) COMPREPLY=($(compgen -f -- "$cur")); return ;;
@@ -39,6 +39,7 @@ _omni() {
     status) words="-h --help --socket --root --json" ;;
     ps) words="-h --help --pss --socket --root --json" ;;
     models) words="-h --help -q --quiet --socket --root --json" ;;
+    explain) words="-h --help --socket --root --json" ;;
     run) words="-h --help --file -o --output -s --system --set --socket --root --json" ;;
     load) words="-h --help --socket --root --json" ;;
     stop) words="-h --help --socket --root --json" ;;
@@ -52,7 +53,7 @@ _omni() {
     completion) words="-h --help bash" ;;
   esac
   case $command in
-    run|load|stop|logs) [[ $cur == -* ]] || words="$(_omni_models)" ;;
+    explain|run|load|stop|logs) [[ $cur == -* ]] || words="$(_omni_models)" ;;
   esac
   COMPREPLY=($(compgen -W "$words" -- "$cur"))
   case $command in

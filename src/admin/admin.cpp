@@ -109,6 +109,16 @@ asio::awaitable<void> get_model(NodeControl& node, http::Exchange& exchange, std
   }
 }
 
+asio::awaitable<void> get_explanation(NodeControl& node, http::Exchange& exchange,
+                                      std::string name) {
+  Result<ModelExplanation> explanation = co_await node.explain(std::move(name));
+  if (explanation.ok()) {
+    co_await respond_json(exchange, to_json(*explanation));
+  } else {
+    co_await respond_error(exchange, std::move(explanation).error());
+  }
+}
+
 asio::awaitable<void> get_instances(NodeControl& node, http::Exchange& exchange, std::string) {
   const Result<bool> pss = flag_parameter(exchange.request(), "pss");
   if (!pss.ok()) {
@@ -196,6 +206,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/admin/status", get_status},
     {"GET", "/admin/models", get_models},
     {"GET", "/admin/models/{model}", get_model},
+    {"GET", "/admin/models/{model}/explain", get_explanation},
     {"POST", "/admin/models/{model}/load", post_load},
     {"POST", "/admin/models/{model}/stop", post_stop},
     {"POST", "/admin/models/{model}/unload", post_stop},

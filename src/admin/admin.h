@@ -67,6 +67,31 @@ struct NodeStatus {
   std::string reload_error;  // why the last reload changed nothing; empty: it went well
 };
 
+// Why a model is where it is, and what it costs.
+struct ModelExplanation {
+  std::string name;
+  std::string state;
+  std::string reason;    // one word, as Absence and its like: "not_asked_for", "victims_drain"
+  std::string sentence;  // says it, with names and the way out
+  bool pinned = false;
+  std::vector<std::string> others;  // whom it waits for, or who leaves no room
+  std::uint32_t waiting = 0;
+  double oldest_wait_seconds = 0;
+  std::optional<double> retry_seconds;  // until a start that failed is tried again
+
+  std::optional<std::int64_t> need_bytes;
+  std::string need_source;  // "declared", "profile", "evicted", "unknown"
+  std::string device;
+  std::int64_t budget_bytes = 0;
+  std::int64_t granted_bytes = 0;
+  std::int64_t held_bytes = 0;  // gathered for the next load
+  std::int64_t free_bytes = 0;
+
+  double requests_per_second = 0;            // expected, given how long nobody has asked
+  std::optional<double> restart_seconds;     // to have it back; none before the first load
+  std::optional<std::uint32_t> victim_rank;  // 1 goes first; none: it is no victim
+};
+
 // What a reload has changed. Models that are added or changed are provisioned afterwards; until
 // then the old version of a changed one serves.
 struct ReloadReport {
@@ -90,6 +115,7 @@ class NodeControl {
   virtual asio::awaitable<NodeStatus> status() = 0;
   virtual asio::awaitable<std::vector<ModelStatus>> models() = 0;
   virtual asio::awaitable<std::vector<InstanceStatus>> instances(bool with_pss) = 0;
+  virtual asio::awaitable<Result<ModelExplanation>> explain(std::string model) = 0;
   // Returns when the model is resident, or with why not.
   virtual asio::awaitable<Result<void>> load(std::string model) = 0;
   // Returns when nothing of it is left.
@@ -117,6 +143,7 @@ asio::awaitable<void> handle(NodeControl& node, http::Exchange& exchange);
 boost::json::object to_json(const ModelStatus& status);
 boost::json::object to_json(const InstanceStatus& status);
 boost::json::object to_json(const NodeStatus& status);
+boost::json::object to_json(const ModelExplanation& explanation);
 boost::json::object to_json(const ReloadReport& report);
 
 }  // namespace omni::admin

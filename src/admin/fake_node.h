@@ -24,6 +24,7 @@ class FakeNode final : public NodeControl {
   std::vector<InstanceStatus> instance_list;
   std::string log_file;
   ReloadReport reload_report;
+  ModelExplanation explanation;
   std::optional<Error> failure;      // of load, stop and reload
   std::vector<std::string> history;  // "load minilm"
 
@@ -39,6 +40,12 @@ class FakeNode final : public NodeControl {
     std::vector<InstanceStatus> list = instance_list;
     for (InstanceStatus& instance : list) instance.pss_bytes *= with_pss ? 1 : 0;
     co_return list;
+  }
+  asio::awaitable<Result<ModelExplanation>> explain(std::string model) override {
+    if (failure) co_return *failure;
+    ModelExplanation answer = explanation;
+    answer.name = std::move(model);
+    co_return answer;
   }
   asio::awaitable<Result<void>> load(std::string model) override {
     return set_state("load", std::move(model), "resident");

@@ -61,6 +61,29 @@ json::object to_json(const NodeStatus& status) {
           {"reload_error", status.reload_error}};
 }
 
+json::object to_json(const ModelExplanation& explanation) {
+  return {{"name", explanation.name},
+          {"state", explanation.state},
+          {"reason", explanation.reason},
+          {"sentence", explanation.sentence},
+          {"pinned", explanation.pinned},
+          {"others", json::value_from(explanation.others)},
+          {"waiting", explanation.waiting},
+          {"oldest_wait_seconds", explanation.oldest_wait_seconds},
+          {"retry_seconds", or_null(explanation.retry_seconds)},
+          {"need_bytes", or_null(explanation.need_bytes)},
+          {"need_source", explanation.need_source},
+          {"device",
+           {{"name", explanation.device},
+            {"budget_bytes", explanation.budget_bytes},
+            {"granted_bytes", explanation.granted_bytes},
+            {"held_bytes", explanation.held_bytes},
+            {"free_bytes", explanation.free_bytes}}},
+          {"requests_per_second", explanation.requests_per_second},
+          {"restart_seconds", or_null(explanation.restart_seconds)},
+          {"victim_rank", or_null(explanation.victim_rank)}};
+}
+
 json::object to_json(const ReloadReport& report) {
   return {{"added", json::value_from(report.added)},
           {"removed", json::value_from(report.removed)},

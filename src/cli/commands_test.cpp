@@ -49,8 +49,8 @@ TEST_F(Commands, ShowTheDaemonAndItsDevices) {
 TEST_F(Commands, HelpOfEachCommandIsKnown) {
   std::string text = run_plain({"--help"}).out;
   for (const char* command :
-       {"serve", "status", "ps", "models", "run", "load", "stop", "logs", "events", "reload",
-        "shutdown", "check", "doctor", "version", "completion"}) {
+       {"serve", "status", "ps", "models", "explain", "run", "load", "stop", "logs", "events",
+        "reload", "shutdown", "check", "doctor", "version", "completion"}) {
     const Outcome outcome = run_plain({command, "--help"});
     EXPECT_EQ(outcome.exit_code, 0);
     text += fmt::format("\n$ omni {} --help\n{}", command, outcome.out);
@@ -84,6 +84,32 @@ TEST_F(Commands, LoadAndStopSayWhatCameOfIt) {
   EXPECT_EQ(omni({"stop", "minilm"}).out, "minilm: stopped\n");
   EXPECT_THAT(daemon_.node().history,
               testing::ElementsAre("load minilm", "load qwen", "stop minilm"));
+}
+
+TEST_F(Commands, ExplainSaysWhyAModelIsNotThere) {
+  daemon_.node().explanation = {.state = "stopped",
+                                .reason = "victims_drain",
+                                .sentence = "model \"qwen\" starts when \"minilm\" has left",
+                                .others = {"minilm"},
+                                .waiting = 3,
+                                .oldest_wait_seconds = 2.1,
+                                .need_bytes = 700 << 20,
+                                .need_source = "profile",
+                                .device = "host",
+                                .budget_bytes = 480 << 20,
+                                .granted_bytes = 92 << 20,
+                                .free_bytes = 388 << 20,
+                                .requests_per_second = 0.025,
+                                .restart_seconds = 2.5,
+                                .victim_rank = 2};
+  start_daemon();
+  EXPECT_EQ(omni({"explain", "qwen"}).out,
+            "qwen: stopped\nmodel \"qwen\" starts when \"minilm\" has left\n"
+            "waiting  3 requests, the oldest for 2.1s\n"
+            "needs    700 MiB (as measured)\n"
+            "device   host: 92 MiB of 480 MiB granted, 0 B held for a load, 388 MiB free\n"
+            "expected one request in 40s; to have it back takes 2.5s\n"
+            "victim   number 2 when another needs room\n");
 }
 
 TEST_F(Commands, ReloadSaysWhatHasChanged) {

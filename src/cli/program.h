@@ -49,6 +49,7 @@ void add_ps(CLI::App& app, Program& program);
 void add_models(CLI::App& app, Program& program);
 void add_status(CLI::App& app, Program& program);
 void add_run(CLI::App& app, Program& program);
+void add_explain(CLI::App& app, Program& program);
 void add_load(CLI::App& app, Program& program);
 void add_stop(CLI::App& app, Program& program);
 void add_reload(CLI::App& app, Program& program);

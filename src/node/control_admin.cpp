@@ -43,6 +43,16 @@ asio::awaitable<std::vector<admin::InstanceStatus>> ControlLoop::instances(bool 
   co_return co_await asio::co_spawn(loop_, instances_here(with_pss), asio::use_awaitable);
 }
 
+asio::awaitable<Result<admin::ModelExplanation>> ControlLoop::explain(std::string model) {
+  std::optional<Result<admin::ModelExplanation>> answer;
+  auto run = [](ControlLoop& self, std::string_view name, auto& into) -> asio::awaitable<void> {
+    into.emplace(self.explain_here(name));
+    co_return;
+  };
+  co_await asio::co_spawn(loop_, run(*this, model, answer), asio::use_awaitable);
+  co_return *std::move(answer);
+}
+
 asio::awaitable<Result<void>> ControlLoop::load(std::string model) {
   co_return co_await asio::co_spawn(loop_, load_here(std::move(model)), asio::use_awaitable);
 }
@@ -159,6 +169,46 @@ asio::awaitable<std::vector<admin::InstanceStatus>> ControlLoop::instances_here(
     list.push_back(std::move(status));
   }
   co_return list;
+}
+
+Result<admin::ModelExplanation> ControlLoop::explain_here(std::string_view name) {
+  const Model* model = find_model(name);
+  if (model == nullptr) return unknown_model(name);
+  admin::ModelExplanation answer{.name = model->spec.name,
+                                 .state = std::string(state_of(*model)),
+                                 .pinned = model->spec.pinned};
+  // Before a model is provisioned the scheduler does not know it.
+  if (model->phase != Model::Phase::ready) {
+    answer.reason = answer.state;
+    answer.sentence =
+        model->phase == Model::Phase::failed
+            ? model->error
+            : fmt::format("model \"{}\" is being provisioned; `omni events` shows how far it is",
+                          model->spec.name);
+    answer.waiting = static_cast<std::uint32_t>(model->held.size());
+    return answer;
+  }
+  const Explanation found = scheduler_.explain(model->id, Clock::now());
+  answer.reason = to_string(found.absence);
+  answer.sentence = found.sentence;
+  for (const ModelId other : found.others) {
+    const auto known = models_.find(other);
+    if (known != models_.end()) answer.others.push_back(known->second->spec.name);
+  }
+  answer.waiting = found.waiting;
+  answer.oldest_wait_seconds = Seconds(found.oldest_wait).count();
+  if (found.retry_in > Duration{}) answer.retry_seconds = Seconds(found.retry_in).count();
+  answer.need_bytes = found.need.count();
+  answer.need_source = to_string(found.need_source);
+  answer.device = found.device;
+  answer.budget_bytes = found.budget.count();
+  answer.granted_bytes = found.granted.count();
+  answer.held_bytes = found.held.count();
+  answer.free_bytes = found.free.count();
+  answer.requests_per_second = found.reuse_per_second;
+  if (found.restart_cost > Duration{}) answer.restart_seconds = Seconds(found.restart_cost).count();
+  answer.victim_rank = found.victim_rank;
+  return answer;
 }
 
 asio::awaitable<Result<void>> ControlLoop::load_here(std::string name) {

@@ -82,6 +82,7 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   asio::awaitable<admin::NodeStatus> status() override;
   asio::awaitable<std::vector<admin::ModelStatus>> models() override;
   asio::awaitable<std::vector<admin::InstanceStatus>> instances(bool with_pss) override;
+  asio::awaitable<Result<admin::ModelExplanation>> explain(std::string model) override;
   asio::awaitable<Result<void>> load(std::string model) override;
   asio::awaitable<Result<void>> stop(std::string model) override;
   asio::awaitable<Result<admin::ReloadReport>> reload() override;
@@ -169,6 +170,7 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   asio::awaitable<admin::NodeStatus> status_here();
   asio::awaitable<std::vector<admin::ModelStatus>> models_here();
   asio::awaitable<std::vector<admin::InstanceStatus>> instances_here(bool with_pss);
+  Result<admin::ModelExplanation> explain_here(std::string_view name);
   asio::awaitable<Result<void>> load_here(std::string name);
   asio::awaitable<Result<void>> stop_here(std::string name);
   Error unknown_model(std::string_view name) const;
