@@ -163,6 +163,7 @@ Result<void> KeyFile::result() const {
 std::vector<KeyDoc> to_docs(const std::vector<Key>& keys) {
   std::vector<KeyDoc> docs;
   for (const Key& key : keys) {
+    if (key.is_one_more) continue;
     docs.push_back({key.path, key.value.type, key.fallback, key.meaning});
     if (!key.element) continue;
     const std::vector<KeyDoc> below = to_docs(key.element().keys);

@@ -37,6 +37,7 @@ struct Key {
   std::string meaning;
   ValueReader value;                 // empty read: an array of tables
   std::function<Element()> element;  // for an array of tables: starts one more
+  bool is_one_more = false;          // of a numbered row that the documentation has already
 };
 
 // A file that has been read: where each key stood, and what is wrong so far.

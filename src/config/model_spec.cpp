@@ -76,6 +76,14 @@ std::string check_weight_name(std::string_view name) {
   return fmt::format("\"{}\" is no weight name: letters, digits and . _ -", name);
 }
 
+// What decides how the answer is read is the client's to say.
+std::string check_default(std::string_view name) {
+  for (std::string_view own : {"model", "stream", "stream_options"}) {
+    if (name == own) return fmt::format("\"{}\" is for the client to say", name);
+  }
+  return name.empty() ? "a member needs a name" : std::string();
+}
+
 std::vector<Key> weight_keys(WeightSpec& weight) {
   return {
       {"weights.source", "required",
@@ -148,6 +156,10 @@ std::vector<Key> model_keys(ModelDraft& draft) {
       {"resources.memory", "(learned)",
        "Host memory of one instance. Without it the first start happens alone and is measured.",
        bytes([&spec](Bytes value) { spec.memory = value; }, 1_MiB)},
+      {"resources.gpu_memory", "(none)",
+       "Memory of one instance on a GPU, one of `[device.gpuN]`. It is then placed by this alone: "
+       "leave room for its host memory in `[device.host]`.",
+       bytes([&spec](Bytes value) { spec.gpu_memory = value; }, 1_MiB)},
       {"resources.cpus", "1", "Cores of one instance: its thread variables and `{threads}`.",
        number(spec.cpus, 0.1, 1024)},
 
@@ -159,6 +171,16 @@ std::vector<Key> model_keys(ModelDraft& draft) {
       {"scaling.stop_after", "\"1h\"",
        "Idle time after which an instance is stopped; `0s` stops it as soon as it is idle.",
        duration(spec.stop_after, 0s, kYear)},
+
+      {"scaling.priority", "0",
+       "Where requests of several models wait for memory, those of a higher priority come first; "
+       "one that has waited for long comes before all.",
+       integer(spec.priority, -1000, 1000)},
+
+      {"request.defaults", "{}",
+       "Members that a request gets when it does not have them, such as `temperature`. Of JSON "
+       "bodies and forms, on every endpoint but `/upstream`.",
+       json_map(spec.defaults, check_default)},
 
       {"weights",
        "(none)",

@@ -64,13 +64,19 @@ struct ModelSpec {
   Duration load_stall = std::chrono::seconds(60);
   Duration stop_grace = std::chrono::seconds(5);  // first TERM to KILL
 
-  std::optional<Bytes> memory;  // resources.memory
-  double cpus = 1;              // resources.cpus: thread variables of the instance
+  std::optional<Bytes> memory;      // resources.memory
+  std::optional<Bytes> gpu_memory;  // resources.gpu_memory: it runs on a GPU
+  double cpus = 1;                  // resources.cpus: thread variables of the instance
 
   std::uint32_t min_instances = 0;
   std::uint32_t max_instances = 1;
   std::uint32_t concurrency = 1;                // requests at once per instance
   Duration stop_after = std::chrono::hours(1);  // idle until stopped; 0: as soon as idle
+
+  std::int32_t priority = 0;  // its requests before those of lower ones
+
+  // request.defaults: members that a request gets which does not have them, as JSON text.
+  std::map<std::string, std::string> defaults;
 
   std::vector<WeightSpec> weights;
 

@@ -136,7 +136,7 @@ TEST_F(Spec, SuggestsTheNearestKeyAndTheRightTable) {
 }
 
 TEST_F(Spec, RefusesKeysWhoseFeatureIsNotThere) {
-  for (const char* key : {"gpu_memory", "evict_after", "isolation", "retry"}) {
+  for (const char* key : {"evict_after", "isolation", "retry"}) {
     EXPECT_THAT(error_of(with(kPython, fmt::format("[resources]\n{} = 1\n", key))),
                 HasSubstr("unknown key"));
   }
@@ -294,6 +294,27 @@ TEST_F(Spec, NamesAndAliasesAreUniqueOverAllModels) {
   EXPECT_TRUE((*folders)[1].spec.ok());
   EXPECT_THAT((*folders)[2].spec.error().message, HasSubstr("aliases: \"shared\" is already"));
   EXPECT_THAT((*folders)[3].spec.error().message, HasSubstr("\"b\" is already"));
+}
+
+TEST_F(Spec, RequestDefaultsAreJson) {
+  auto spec = load(with(kPython, R"([request.defaults]
+stop = ["\n", "\u00e9"]
+temperature = 0.25
+size = { width = 512, fit = true }
+n = 2
+)"));
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  EXPECT_EQ(spec->defaults,
+            (std::map<std::string, std::string>{{"n", "2"},
+                                                {"size", R"({"fit":true,"width":512})"},
+                                                {"stop", "[\"\\n\",\"\u00e9\"]"},
+                                                {"temperature", "2.5E-1"}}));
+  EXPECT_THAT(error_of(with(kPython, "[request.defaults]\nstream = true\n")),
+              HasSubstr("\"stream\" is for the client to say"));
+  EXPECT_THAT(error_of(with(kPython, "[request.defaults]\nday = 2024-01-01\n")),
+              HasSubstr("day has a date"));
+  EXPECT_THAT(error_of(with(kPython, "[request.defaults]\nx = [{ y = nan }]\n")),
+              HasSubstr("JSON has neither"));
 }
 
 TEST_F(Spec, AFolderChangesWithItsContentsAlone) {

@@ -84,9 +84,22 @@ std::string check_origin(std::string_view origin) {
       origin);
 }
 
+// One row per number, of which the first is documented.
+void add_gpu_keys(std::vector<Key>& keys, NodeConfig& config) {
+  for (std::uint32_t number = 0; number < kMostGpus; ++number) {
+    Key key{fmt::format("device.gpu{}.memory", number), "(no such GPU)",
+            fmt::format("Memory that models may hold on this GPU; `gpu1` to `gpu{}` likewise. N is "
+                        "the number that CUDA counts it by.",
+                        kMostGpus - 1),
+            bytes([&config, number](Bytes value) { config.gpu_memory[number] = value; }, 16_MiB)};
+    key.is_one_more = number > 0;
+    keys.push_back(std::move(key));
+  }
+}
+
 std::vector<Key> node_keys(NodeDraft& draft) {
   NodeConfig& config = draft.config;
-  return {
+  std::vector<Key> keys{
       {"listen", R"(["127.0.0.1:8484", "[::1]:8484"])",
        "Addresses of the API, numeric and of this machine alone. Port 0 takes a free one. Empty: "
        "only the Unix socket.",
@@ -135,6 +148,8 @@ std::vector<Key> node_keys(NodeDraft& draft) {
       {"limits.body_memory", "\"256MiB\"", "Memory for all held bodies together.",
        bytes(config.body_memory, 1_MiB)},
   };
+  add_gpu_keys(keys, config);
+  return keys;
 }
 
 void store_listen(NodeDraft& draft, KeyFile& file) {

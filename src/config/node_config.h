@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,6 +45,8 @@ struct Listen {
   bool operator==(const Listen&) const = default;
 };
 
+inline constexpr std::uint32_t kMostGpus = 16;
+
 struct NodeConfig {
   std::vector<Listen> listen{{"127.0.0.1", 8484}, {"::1", 8484}};
   std::vector<std::string> cors_origins;
@@ -52,6 +55,7 @@ struct NodeConfig {
   bool watch = true;                          // reload when a file of it or of a model changes
   std::uint32_t uid_first = 700000;           // uid_range, as root
   std::uint32_t uid_last = 799999;
+  std::map<std::uint32_t, Bytes> gpu_memory;  // device.gpuN.memory, by N
   Bytes host_memory;  // device.host.memory; default: 80 % of the machine's memory
 
   // [limits]

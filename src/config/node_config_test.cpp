@@ -105,8 +105,14 @@ TEST_F(Node, SuggestsKeysAndTables) {
               HasSubstr("omni.toml:2: device.host.memmory: unknown key: did you mean memory?"));
   EXPECT_THAT(error_of("queue_timeout = \"1s\"\n"), HasSubstr("belongs in [limits]"));
   EXPECT_THAT(error_of("[limits]\nmemory = \"1GiB\"\n"), HasSubstr("belongs in [device.host]"));
-  EXPECT_THAT(error_of("[device.gpu0]\nmemory = \"1GiB\"\n"),
-              HasSubstr("device.gpu0: unknown key"));
+  EXPECT_THAT(error_of("[device.gpu16]\nmemory = \"1GiB\"\n"),
+              HasSubstr("device.gpu16: unknown key"));
+}
+
+TEST_F(Node, DeclaresGpusByNumber) {
+  auto config = load("[device.gpu0]\nmemory = \"24GiB\"\n[device.gpu3]\nmemory = \"80GiB\"\n");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->gpu_memory, (std::map<std::uint32_t, Bytes>{{0, 24_GiB}, {3, 80_GiB}}));
 }
 
 TEST_F(Node, ChecksValuesAgainstEachOther) {

@@ -5,6 +5,8 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <boost/json.hpp>
+#include <cmath>
 
 #include "base/text.h"
 
@@ -70,17 +72,27 @@ ValueReader flag(bool& into) {
           }};
 }
 
-ValueReader count(std::uint32_t& into, std::uint32_t min, std::uint32_t max) {
+ValueReader integer(std::function<void(std::int64_t)> store, std::int64_t min, std::int64_t max) {
   return {fmt::format("integer, {} to {}", min, max),
-          [&into, min, max](const toml::node& node) -> Result<void> {
+          [store = std::move(store), min, max](const toml::node& node) -> Result<void> {
             const auto* value = node.as_integer();
             if (value == nullptr) return wrong_type("an integer", node);
             if (value->get() < min || value->get() > max) {
               return bad(fmt::format("{} is out of range, {} to {}", value->get(), min, max));
             }
-            into = static_cast<std::uint32_t>(value->get());
+            store(value->get());
             return {};
           }};
+}
+
+ValueReader integer(std::int32_t& into, std::int32_t min, std::int32_t max) {
+  return integer([&into](std::int64_t value) { into = static_cast<std::int32_t>(value); }, min,
+                 max);
+}
+
+ValueReader count(std::uint32_t& into, std::uint32_t min, std::uint32_t max) {
+  return integer([&into](std::int64_t value) { into = static_cast<std::uint32_t>(value); }, min,
+                 max);
 }
 
 ValueReader number(double& into, double min, double max) {
@@ -176,6 +188,61 @@ ValueReader text_map(std::map<std::string, std::string>& into, TextCheck check_n
                 return bad(fmt::format("{} {}", name.str(), content.error().message));
               }
               read.emplace(name.str(), *std::move(content));
+            }
+            into = std::move(read);
+            return {};
+          }};
+}
+
+namespace {
+
+// Null for what JSON does not have: dates, and numbers that are not finite.
+boost::json::value to_json(const toml::node& node) {
+  if (const auto* text = node.as_string()) return boost::json::value(text->get());
+  if (const auto* number = node.as_integer()) return boost::json::value(number->get());
+  if (const auto* flag = node.as_boolean()) return boost::json::value(flag->get());
+  if (const auto* number = node.as_floating_point()) {
+    return std::isfinite(number->get()) ? boost::json::value(number->get()) : nullptr;
+  }
+  if (const toml::array* elements = node.as_array()) {
+    boost::json::array array;
+    for (const toml::node& element : *elements) {
+      array.push_back(to_json(element));
+      if (array.back().is_null()) return nullptr;
+    }
+    return array;
+  }
+  if (const toml::table* entries = node.as_table()) {
+    boost::json::object object;
+    for (const auto& [name, entry] : *entries) {
+      object[name.str()] = to_json(entry);
+      if (object[name.str()].is_null()) return nullptr;
+    }
+    return object;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+ValueReader json_map(std::map<std::string, std::string>& into, TextCheck check_name) {
+  return {"table of values",
+          [&into, check_name = std::move(check_name)](const toml::node& node) -> Result<void> {
+            const toml::table* values = node.as_table();
+            if (values == nullptr) return wrong_type("a table of values", node);
+            std::map<std::string, std::string> read;
+            for (const auto& [name, value] : *values) {
+              if (std::string problem = check_name(name.str()); !problem.empty()) {
+                return bad(std::move(problem));
+              }
+              const boost::json::value content = to_json(value);
+              if (content.is_null()) {
+                return bad(
+                    fmt::format("{} has a date or a number that is not finite: JSON has "
+                                "neither",
+                                name.str()));
+              }
+              read.emplace(name.str(), boost::json::serialize(content));
             }
             into = std::move(read);
             return {};

@@ -33,6 +33,8 @@ inline constexpr Duration kDay = std::chrono::hours(24);
 // Readers store into the variable they are given. Ranges are inclusive.
 ValueReader flag(bool& into);
 ValueReader count(std::uint32_t& into, std::uint32_t min, std::uint32_t max);
+ValueReader integer(std::function<void(std::int64_t)> store, std::int64_t min, std::int64_t max);
+ValueReader integer(std::int32_t& into, std::int32_t min, std::int32_t max);
 ValueReader number(double& into, double min, double max);
 ValueReader duration(Duration& into, Duration min, Duration max);
 ValueReader bytes(std::function<void(Bytes)> store, Bytes min);
@@ -43,6 +45,8 @@ ValueReader text(std::string& into, TextCheck check, std::string type = "string"
 ValueReader texts(std::vector<std::string>& into, TextCheck check,
                   std::string type = "array of strings");
 ValueReader text_map(std::map<std::string, std::string>& into, TextCheck check_name);
+// A table of any values, each as JSON text.
+ValueReader json_map(std::map<std::string, std::string>& into, TextCheck check_name);
 // One of `names`; `store` gets its index.
 ValueReader choice(std::vector<std::string_view> names, std::function<void(std::size_t)> store);
 // Two integers, the first not above the second.

@@ -4,6 +4,8 @@
 
 #include <boost/json.hpp>
 
+#include "gateway/defaults.h"
+
 namespace omni::gateway {
 namespace {
 
@@ -153,6 +155,7 @@ EngineRequest json_request(const Request& request, std::string body, const JsonF
   JsonEdit edit(facts);
   const std::string& served = request.model->served_name;
   if (!served.empty() && served != facts.model) edit.set("model", facts.model_value, quote(served));
+  add_defaults(*request.model, request.services.json, edit);
   if (request.wants_events) ask_for_usage(wanted, edit, facts, body);
   wanted.body.add(edit.apply(std::move(body)));
   return wanted;
@@ -174,6 +177,7 @@ Result<EngineRequest> run_json_request(const Request& request, std::string body,
   wanted.count_tokens = counts_tokens(request.model->task);
   JsonEdit edit(facts);
   edit.set("model", facts.model_value, quote(own_name(request)));
+  add_defaults(*request.model, request.services.json, edit);
   const Task task = request.model->task;
   if (request.wants_events && (task == Task::chat || task == Task::completion)) {
     if (!facts.stream) edit.set("stream", facts.stream_value, "true");

@@ -264,6 +264,21 @@ TEST(GatewayPython, RunCarriesTheHandlersOwnForm) {
   EXPECT_EQ(runtime.calls[2].body, "");
 }
 
+TEST(GatewayPython, HandlersGetTheModelsDefaults) {
+  Thread thread;
+  FakeRuntime& runtime = thread.runtime(
+      [](const FakeRuntime::Call& call) { return plain(call.stream, kKindJson, "{}"); });
+  ModelRoute model = thread.model("any", Task::other, EngineKind::python);
+  model.defaults = {{"size", R"({"width":3})"}, {"steps", "20"}};
+  thread.publish_resident(std::move(model), runtime.endpoint);
+  thread.run([](Thread& t) -> asio::awaitable<void> {
+    co_await ask(t, post("/ai/run/any", R"({"steps":5})"));
+  }(thread));
+  ASSERT_EQ(runtime.calls.size(), 1u);
+  EXPECT_EQ(boost::json::serialize(runtime.calls[0].request.at("parameters")),
+            R"({"steps":5,"size":{"width":3}})");
+}
+
 TEST(GatewayPython, ADeadChannelIsReplaced) {
   Thread thread;
   int answered = 0;

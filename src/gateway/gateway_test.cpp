@@ -269,6 +269,39 @@ TEST(Gateway, StreamsWithTheEnginesOwnNameAndHidesTheUsageItAskedFor) {
   EXPECT_EQ(thread.counted("tokens_out", "llama"), 6u);
 }
 
+TEST(Gateway, AddsTheModelsDefaultsWhereTheRequestHasNone) {
+  Thread thread;
+  FakeEngine& engine = thread.engine([](http::Exchange& exchange) -> asio::awaitable<void> {
+    co_await reply(exchange, 200, "application/json", "{}");
+  });
+  ModelRoute model = thread.model("llama", Task::chat);
+  model.defaults = {{"stop", R"(["\n"])"}, {"temperature", "0.2"}};
+  thread.publish_resident(std::move(model), engine.endpoint);
+  ModelRoute whisper = thread.model("whisper", Task::speech_to_text);
+  whisper.defaults = {{"language", R"("en")"}, {"temperature", "0.2"}};
+  thread.publish_resident(std::move(whisper), engine.endpoint);
+  thread.run([](Thread& t, FakeEngine& e) -> asio::awaitable<void> {
+    co_await ask(t, post("/v1/chat/completions", R"({"model":"llama"})"));
+    EXPECT_EQ(e.seen[0].body, R"({"stop":["\n"],"temperature":0.2,"model":"llama"})");
+    co_await ask(
+        t, post("/v1/chat/completions", R"({"model":"llama","stop":null,"t\u0065mperature":1})"));
+    EXPECT_EQ(e.seen[1].body, R"({"model":"llama","stop":null,"t\u0065mperature":1})")
+        << "what a request has, in whatever spelling, is its own";
+    co_await ask(t, post("/ai/run/llama", "{}"));
+    EXPECT_EQ(e.seen[2].body, R"({"model":"llama","stop":["\n"],"temperature":0.2})");
+    const std::string form =
+        "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper\r\n"
+        "--b\r\nContent-Disposition: form-data; name=\"temperature\"\r\n\r\n1\r\n"
+        "--b\r\nContent-Disposition: form-data; name=\"file\"; "
+        "filename=\"a\"\r\n\r\nx\r\n--b--\r\n";
+    const std::string type = "Content-Type: multipart/form-data; boundary=b\r\n";
+    co_await ask(t, post("/v1/audio/transcriptions", form, type));
+    EXPECT_NE(e.seen[3].body.find("name=\"language\"\r\n\r\nen\r\n"), std::string::npos);
+    EXPECT_NE(e.seen[3].body.find("name=\"temperature\"\r\n\r\n1\r\n"), std::string::npos);
+    EXPECT_EQ(e.seen[3].body.find("0.2"), std::string::npos);
+  }(thread, engine));
+}
+
 TEST(Gateway, EachEventReachesTheClientAtOnce) {
   Thread thread;
   asio::steady_timer go(thread.loop, TimePoint::max());

@@ -4,6 +4,7 @@
 
 #include <ctime>
 
+#include "gateway/defaults.h"
 #include "gateway/engine_request.h"
 #include "gateway/relay_http.h"
 #include "gateway/relay_python.h"
@@ -109,6 +110,7 @@ Result<HandlerPlan> speech_plan(Request& request, json::object parameters) {
 Result<HandlerPlan> json_plan(Request& request, std::string_view body, const JsonFacts& facts) {
   TRY(json::object parameters, parse_parameters(body));
   parameters.erase("model");
+  add_defaults(*request.model, parameters);
   switch (request.route.api) {
     case Api::embeddings:
       return embeddings_plan(request, std::move(parameters));
@@ -147,6 +149,7 @@ asio::awaitable<Result<Form>> read_task_form(Request& request) {
   const std::string* name = form.field("model");
   if (!name) co_return model_required(request);
   CO_CHECK(request.choose_model(*name));
+  add_defaults(*request.model, form);
   co_return form;
 }
 
@@ -184,6 +187,7 @@ asio::awaitable<Result<void>> run_json(Request& request) {
   } else {
     HandlerRequest wanted;
     CO_TRY(wanted.parameters, parse_parameters(body));
+    add_defaults(*request.model, wanted.parameters);
     const Task task = request.model->task;
     if (!file_part(task).empty()) co_return needs_file(*request.model);
     CO_CHECK(normalise(task, wanted.parameters));
@@ -195,6 +199,7 @@ asio::awaitable<Result<void>> run_json(Request& request) {
 
 asio::awaitable<Result<void>> run_form(Request& request) {
   CO_TRY(Form form, co_await read_form(request));
+  add_defaults(*request.model, form);
   const std::string* stream = form.field("stream");
   request.wants_events = (stream && *stream == "true") || accepts_events(request.head());
   Result<void> served;

@@ -157,6 +157,7 @@ Result<void> note_stream_options(JsonFacts& facts, dom::element value, ByteRange
 
 struct JsonScanner::Parser {
   dom::parser dom;
+  dom::object members;  // of the last body
 };
 
 JsonScanner::JsonScanner() : parser_(std::make_unique<Parser>()) {}
@@ -197,7 +198,12 @@ Result<JsonFacts> JsonScanner::scan(std::string& body) {
     if (key == "stream") CHECK(note_stream(facts, value, range));
     if (key == "stream_options") CHECK(note_stream_options(facts, value, range));
   }
+  parser_->members = members;
   return facts;
+}
+
+bool JsonScanner::has_member(std::string_view name) const {
+  return parser_->members.at_key(name).error() == simdjson::SUCCESS;
 }
 
 void JsonEdit::set(std::string_view name, const std::optional<ByteRange>& old, std::string value) {

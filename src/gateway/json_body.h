@@ -41,6 +41,9 @@ class JsonScanner {
   // less. invalid_json names the offset. A second `model`, `stream` or `stream_options` is refused,
   // since parsers disagree on which one counts. The body's capacity may grow.
   Result<JsonFacts> scan(std::string& body);
+  // Whether the body that was scanned last, without an error, has the member. Not across an await:
+  // another request's body may have come between.
+  bool has_member(std::string_view name) const;
 
  private:
   struct Parser;

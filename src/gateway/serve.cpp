@@ -27,7 +27,8 @@ asio::awaitable<Result<void>> show_waiting(Request& request) {
 asio::awaitable<Result<Lease>> wait_for_lease(Request& request, TimePoint deadline) {
   const Duration interval = request.services.shared.waiting_comment_interval;
   TimePoint comment_at = request.wants_events ? Clock::now() + interval : TimePoint::max();
-  Ticket ticket = request.services.admission.admit(*request.model, deadline);
+  Ticket ticket =
+      request.services.admission.admit(*request.model, deadline, request.model->priority);
   ClientWatch watch(request.exchange, [&ticket] { ticket.wake(); });
   for (;;) {
     const TimePoint until = std::min(deadline, comment_at);

@@ -127,7 +127,11 @@ asio::awaitable<std::vector<admin::ModelStatus>> ControlLoop::models_here() {
     status.waiting = static_cast<std::uint32_t>(model->held.size());
     for (InstanceId instance : model->instances)
       status.in_flight += live_.at(instance)->slot->word.in_flight();
-    if (model->spec.memory) status.memory_bytes = model->spec.memory->count();
+    if (model->spec.gpu_memory) {
+      status.memory_bytes = model->spec.gpu_memory->count();
+    } else if (model->spec.memory) {
+      status.memory_bytes = model->spec.memory->count();
+    }
     if (model->phase == Model::Phase::ready) {
       const auto view = scheduler_.model(model->id);
       status.waiting += view.waiting;

@@ -68,7 +68,15 @@ asio::awaitable<Result<void>> ControlLoop::bring_up(std::shared_ptr<Live> live) 
   if (options_.uids) {
     CO_TRY(uid, options_.uids->of(model.spec.name));
   }
-  const LaunchContext context{options_.paths, options_.python_path, uid, live->log_number};
+  LaunchContext context{.paths = options_.paths,
+                        .python_path = options_.python_path,
+                        .uid = uid,
+                        .log_number = live->log_number};
+  if (model.spec.gpu_memory) {
+    context.visible_gpus = std::to_string(gpu_number(model.device));
+  } else if (!configs_.front().gpu_memory.empty()) {
+    context.visible_gpus = "";
+  }
   CO_TRY(LaunchPlan plan, make_launch_plan(context, model.spec, model.provisioned, live->id));
   const auto cache = cache_dir(options_.paths, model.spec, model.provisioned);
   CO_CHECK(make_directories(cache, 0700));
@@ -170,7 +178,9 @@ asio::awaitable<void> ControlLoop::measure(std::shared_ptr<Live> live) {
   if (usage.processes == 0 || !live_.contains(live->id)) co_return;
   const bool grew = usage.high_water > live->usage.high_water;
   live->usage = usage;
-  if (grew && !live->stopping) apply(scheduler_.on_usage(live->id, usage.high_water, Clock::now()));
+  // A GPU's bytes cannot be measured from here: what is declared counts.
+  if (grew && !live->stopping && live->model->device == kHostDevice)
+    apply(scheduler_.on_usage(live->id, usage.high_water, Clock::now()));
 }
 
 // A broken connection that was not a death: the instance serves on if it still answers.

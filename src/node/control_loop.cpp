@@ -44,6 +44,8 @@ ControlLoop::ControlLoop(asio::io_context& loop, asio::thread_pool& workers, Spa
       changed_(loop) {
   configs_.push_back(options_.config);
   scheduler_.add_device(kHostDevice, "host", config().host_memory);
+  for (const auto& [number, memory] : config().gpu_memory)
+    scheduler_.add_device(gpu_device(number), fmt::format("gpu{}", number), memory);
 }
 
 ControlLoop::~ControlLoop() = default;

@@ -133,6 +133,7 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   asio::awaitable<void> provision(std::shared_ptr<Model> model);
   void on_provisioned(const std::shared_ptr<Model>& model);
   void on_provision_failed(Model& model, const Error& error);
+  void place_on_device(Model& model) const;
   ModelPolicy policy_of(const Model& model) const;
   void learn();                          // what the scheduler knows now
   asio::awaitable<void> save_learned();  // now and then

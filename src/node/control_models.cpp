@@ -27,6 +27,7 @@ std::shared_ptr<ControlLoop::Model> ControlLoop::make_model(ModelFolder folder) 
   if (model->spec_ok) {
     model->spec = std::move(folder.spec).value();
     model->aliases = model->spec.aliases;
+    place_on_device(*model);
   } else {
     model->spec.name = folder.name;
     model->phase = Model::Phase::failed;
@@ -55,6 +56,32 @@ std::shared_ptr<ControlLoop::Model> ControlLoop::make_model(ModelFolder folder) 
   model->resident = &metrics_.gauge("omni_instances_resident", "Instances that serve.", labels);
   models_[model->id] = model;
   return model;
+}
+
+// Of the declared GPUs that could hold the model, the one with the least promised to others.
+void ControlLoop::place_on_device(Model& model) const {
+  const ModelSpec& spec = model.spec;
+  if (!spec.gpu_memory) return;
+  std::map<std::uint32_t, Bytes> promised;
+  for (const auto& [name, other] : catalogue_) {
+    if (other->spec.gpu_memory && name != spec.name)
+      promised[gpu_number(other->device)] += *other->spec.gpu_memory;
+  }
+  std::optional<std::uint32_t> best;
+  for (const auto& [number, memory] : configs_.front().gpu_memory) {
+    if (memory < *spec.gpu_memory) continue;
+    if (!best || promised[number] < promised[*best]) best = number;
+  }
+  if (best) {
+    model.device = gpu_device(*best);
+    return;
+  }
+  model.spec_ok = false;
+  model.phase = Model::Phase::failed;
+  model.error = fmt::format(
+      "model \"{}\" needs {} of a GPU, and omni.toml has no [device.gpuN] with that much memory",
+      spec.name, to_string(*spec.gpu_memory));
+  spdlog::error("{}", model.error);
 }
 
 void ControlLoop::begin_provisioning(std::shared_ptr<Model> model) {
@@ -115,15 +142,18 @@ void ControlLoop::on_provision_failed(Model& model, const Error& error) {
 
 ModelPolicy ControlLoop::policy_of(const Model& model) const {
   const ModelSpec& spec = model.spec;
+  auto learned = learned_.of(spec.name, model.provisioned.version, spec.memory.has_value());
+  if (learned && spec.gpu_memory) learned->profile.reset();  // it was measured on the host
   return {.id = model.id,
           .name = spec.name,
-          .declared = spec.memory,
+          .device = model.device,
+          .declared = spec.gpu_memory ? spec.gpu_memory : spec.memory,
           .concurrency = spec.concurrency,
           .min_instances = spec.min_instances,
           .max_instances = spec.max_instances,
           .pinned = spec.pinned,
           .stop_after = spec.stop_after,
-          .learned = learned_.of(spec.name, model.provisioned.version, spec.memory.has_value())};
+          .learned = std::move(learned)};
 }
 
 void ControlLoop::learn() {
@@ -188,6 +218,8 @@ std::shared_ptr<const ModelRoute> ControlLoop::make_route(const Model& model) co
   if (model.spec.command) route->served_name = model.spec.command->served_name;
   if (!model.spec_ok) route->unusable = Error{ErrorCode::invalid_config, model.error};
   route->created = model.spec.created;
+  route->priority = model.spec.priority;
+  route->defaults.assign(model.spec.defaults.begin(), model.spec.defaults.end());
   route->state = state_of(model);
   route->request_timeout = config().request_timeout;
   if (model.phase == Model::Phase::ready)

@@ -36,6 +36,7 @@ std::vector<std::string> changed_for_next_start(const NodeConfig& now, const Nod
   compare("uid_range", now.uid_first == wanted.uid_first && now.uid_last == wanted.uid_last);
   compare("watch", now.watch == wanted.watch);
   compare("device.host.memory", now.host_memory == wanted.host_memory);
+  compare("device.gpuN.memory", now.gpu_memory == wanted.gpu_memory);
   compare("limits.header_timeout", now.header_timeout == wanted.header_timeout);
   compare("limits.idle_timeout", now.idle_timeout == wanted.idle_timeout);
   return keys;

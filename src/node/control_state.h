@@ -12,7 +12,8 @@ struct ControlLoop::Model {
   ModelSpec spec;
   bool spec_ok = true;               // else only spec.name is set
   std::vector<std::string> aliases;  // of the last reload, which the spec may be behind
-  std::uint64_t fingerprint = 0;     // of its folder, as last read
+  DeviceId device = kHostDevice;
+  std::uint64_t fingerprint = 0;  // of its folder, as last read
   Phase phase = Phase::provisioning;
   TimePoint failed_at;
   Provisioned provisioned;

@@ -58,6 +58,7 @@ Result<std::map<std::string, std::string>> environment(const LaunchContext& cont
                            "NUMEXPR_NUM_THREADS", "RAYON_NUM_THREADS"}) {
     env[name] = threads;
   }
+  if (context.visible_gpus) env["CUDA_VISIBLE_DEVICES"] = *context.visible_gpus;
   if (spec.python) {
     env["PYTHONPATH"] = context.python_path.string();
     env["PYTHONUNBUFFERED"] = "1";

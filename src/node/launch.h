@@ -19,12 +19,20 @@ struct LaunchContext {
   const NodePaths& paths;
   std::filesystem::path python_path;  // where the packages omni and omni_runtime lie
   std::optional<uid_t> uid;           // of the model, as root
-  std::uint32_t log_number = 0;       // of this instance: no two that live write one file
+  // What of CUDA's devices it may see: a number, or empty for none. Not set: the node manages none.
+  std::optional<std::string> visible_gpus{};
+  std::uint32_t log_number = 0;  // of this instance: no two that live write one file
 };
 
 // Fails when no port is free.
 Result<LaunchPlan> make_launch_plan(const LaunchContext& context, const ModelSpec& spec,
                                     const Provisioned& provisioned, InstanceId instance);
+
+// Devices by number: the host is 0, the first GPU 1.
+inline constexpr DeviceId gpu_device(std::uint32_t number) { return DeviceId{number + 1}; }
+inline constexpr std::uint32_t gpu_number(DeviceId device) {
+  return static_cast<std::uint32_t>(device.value) - 1;
+}
 
 // <state>/cache/MODEL/VERSION: kept over restarts of one version, writable for the model.
 std::filesystem::path cache_dir(const NodePaths& paths, const ModelSpec& spec,

@@ -50,7 +50,7 @@ Provisioned provisioned() {
 
 TEST(Launch, FillsPlaceholdersOfCommandAndEnvironment) {
   const NodePaths paths = NodePaths::below("/r");
-  const LaunchContext context{paths, "/lib/python", 700001, 0};
+  const LaunchContext context{.paths = paths, .python_path = "/lib/python", .uid = 700001};
   const auto plan = make_launch_plan(context, command_spec(), provisioned(), InstanceId{7}).value();
   const std::string socket = (paths.run / "i/7/engine.sock").string();
   EXPECT_EQ(plan.argv, (std::vector<std::string>{"/state/environments/1/bin/llama-server", "-m",
@@ -75,7 +75,7 @@ TEST(Launch, GivesEachStartAPortOfItsOwn) {
   spec.command->command = {"/usr/bin/engine", "--port", "{port}"};
   spec.command->uses_socket = false;
   const NodePaths paths = NodePaths::below("/r");
-  const LaunchContext context{paths, "/lib/python", std::nullopt, 0};
+  const LaunchContext context{.paths = paths, .python_path = "/lib/python", .uid = {}};
   const auto plan = make_launch_plan(context, spec, provisioned(), InstanceId{1}).value();
   EXPECT_NE(plan.endpoint.port, 0);
   EXPECT_EQ(plan.argv.back(), std::to_string(plan.endpoint.port));
@@ -86,7 +86,7 @@ TEST(Launch, RunsHandlersInTheirEnvironmentWithSettings) {
   spec.command.reset();
   spec.python = PythonEngine{};
   const NodePaths paths = NodePaths::below("/r");
-  const LaunchContext context{paths, "/lib/python", std::nullopt, 0};
+  const LaunchContext context{.paths = paths, .python_path = "/lib/python", .uid = {}};
   auto plan = make_launch_plan(context, spec, provisioned(), InstanceId{3}).value();
   EXPECT_EQ(plan.argv[0], "/state/environments/1/bin/python");
   const auto settings = boost::json::parse(plan.argv.back()).as_object();

@@ -35,7 +35,8 @@ Result<std::map<fs::path, std::string>> digest_folder(
 // What a process is started with. Names, scaling and times are not among it.
 void add_spec(Sha256& hash, const ModelSpec& spec) {
   hash.field(to_string(spec.task));
-  hash.field(fmt::format("{} cpus, {} at once", spec.cpus, spec.concurrency));
+  hash.field(fmt::format("{} cpus, {} at once, {}", spec.cpus, spec.concurrency,
+                         spec.gpu_memory ? "on a GPU" : "on the host"));
   hash.field(fmt::format("{} variables", spec.env.size()));
   for (const auto& [name, value] : spec.env) {
     hash.field(name);

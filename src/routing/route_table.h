@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -63,6 +64,9 @@ struct ModelRoute {
   std::string served_name;   // what the engine calls the model; empty: leave the body's name
   std::int64_t created = 0;  // Unix seconds, stable over restarts
   std::string state;  // "resident", "stopped", ...: as in docs/contracts/states.md, for display
+  std::int32_t priority = 0;
+  // Members that a request gets which does not have them: name and JSON text.
+  std::vector<std::pair<std::string, std::string>> defaults;
   Duration request_timeout{};
   std::int64_t retry_after_seconds = 1;  // learned load time
   ModelMetrics metrics;

@@ -71,6 +71,38 @@ class Swap(unittest.TestCase):
                 max(pss), 1.1 * 200 * (1 << 20), "sum of PSS within the budget and a tenth"
             )
 
+    def test_models_on_declared_gpus_share_them_and_see_no_other(self):
+        source = (
+            "import os\n"
+            "def handle_request(request, context):\n"
+            "    return {'gpus': os.environ.get('CUDA_VISIBLE_DEVICES')}\n"
+        )
+        gpus = '[device.gpu0]\nmemory = "10GiB"\n[device.gpu2]\nmemory = "24GiB"'
+        with Daemon(extra=gpus) as daemon:
+            for name, need in (("big", "20GiB"), ("a", "6GiB"), ("b", "6GiB"), ("huge", "30GiB")):
+                folder = daemon.handler(name, source)
+                toml = folder / "model.toml"
+                toml.write_text(
+                    toml.read_text().replace("[resources]", f'[resources]\ngpu_memory = "{need}"')
+                )
+            daemon.handler("cpu", source)
+            daemon.start()
+            seen = {}
+            for name in ("big", "a", "b", "a", "b", "cpu"):
+                answer = daemon.post(f"/ai/run/{name}", {})
+                self.assertEqual(answer.status, 200, answer)
+                seen[name] = answer.json()["gpus"]
+            self.assertEqual(seen["cpu"], "", "a model without GPU memory sees no GPU")
+            self.assertEqual(seen["big"], "2", "it fits on one alone")
+            self.assertEqual({seen["a"], seen["b"]}, {"0", "2"}, "both are used")
+            devices = {d["name"]: d for d in daemon.admin("GET", "/admin/status").json()["devices"]}
+            self.assertEqual(sorted(devices), ["gpu0", "gpu2", "host"])
+            for device in devices.values():
+                self.assertLessEqual(device["granted_bytes"], device["budget_bytes"])
+            error = daemon.post("/ai/run/huge", {}).json()["error"]
+            self.assertEqual(error["code"], "invalid_config")
+            self.assertIn("30 GiB of a GPU", error["message"])
+
     def test_a_request_at_any_moment_of_a_stop_is_served(self):
         with Daemon() as daemon:
             daemon.handler("blink", HANDLER.format(mib=1, load=0), scaling='stop_after = "0s"')
