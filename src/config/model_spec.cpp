@@ -172,6 +172,11 @@ std::vector<Key> model_keys(ModelDraft& draft) {
        "Idle time after which an instance is stopped; `0s` stops it as soon as it is idle.",
        duration(spec.stop_after, 0s, kYear)},
 
+      {"scaling.idle_connection", "\"30s\"",
+       "A WebSocket below `/upstream` that carried nothing but pings for this long does not count "
+       "as "
+       "a request: it keeps no model loaded, and ends when the model is stopped.",
+       duration(spec.idle_connection, 100ms, kDay)},
       {"scaling.priority", "0",
        "Where requests of several models wait for memory, those of a higher priority come first; "
        "one that has waited for long comes before all.",

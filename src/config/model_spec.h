@@ -73,6 +73,8 @@ struct ModelSpec {
   std::uint32_t concurrency = 1;                // requests at once per instance
   Duration stop_after = std::chrono::hours(1);  // idle until stopped; 0: as soon as idle
 
+  // An upgraded connection without traffic is no request after this time.
+  Duration idle_connection = std::chrono::seconds(30);
   std::int32_t priority = 0;  // its requests before those of lower ones
 
   // request.defaults: members that a request gets which does not have them, as JSON text.

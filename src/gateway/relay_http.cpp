@@ -88,7 +88,8 @@ std::uint64_t EngineBody::size() const {
   return total;
 }
 
-asio::awaitable<Attempt> HttpBackend::attempt(Request& request, InstanceRoute instance) {
+asio::awaitable<Attempt> HttpBackend::attempt(Request& request, Lease& lease) {
+  const InstanceRoute instance = lease.instance();
   const Endpoint& endpoint = instance.slot->endpoint;
   // Of the whole answer; an upgraded connection has no such end.
   const Duration limit = request.model->request_timeout;
@@ -97,7 +98,7 @@ asio::awaitable<Attempt> HttpBackend::attempt(Request& request, InstanceRoute in
       endpoint, {.read_timeout = limit, .expires = Clock::now() + limit, .fresh = !in_one_piece});
   ClientWatch watch(request.exchange, [&call] { call->cancel(); });
   Attempt attempt;
-  attempt.outcome = co_await run(request, *call, endpoint);
+  attempt.outcome = co_await run(request, *call, lease);
   attempt.progress = call->progress();
   if (attempt.outcome.ok()) co_return attempt;
   if (request.exchange.client_gone()) {
@@ -108,9 +109,8 @@ asio::awaitable<Attempt> HttpBackend::attempt(Request& request, InstanceRoute in
   co_return attempt;
 }
 
-asio::awaitable<Result<void>> HttpBackend::run(Request& request, http::Call& call,
-                                               const Endpoint& endpoint) {
-  const std::string head_sent = head_for(request, endpoint);
+asio::awaitable<Result<void>> HttpBackend::run(Request& request, http::Call& call, Lease& lease) {
+  const std::string head_sent = head_for(request, lease.instance().slot->endpoint);
   auto sent = co_await send(request, call, head_sent);
   // An engine that refuses a body early stops reading it; what it said is still to be read.
   const bool cut = !sent.ok() && sent.error().code == ErrorCode::instance_crashed;
@@ -122,7 +122,7 @@ asio::awaitable<Result<void>> HttpBackend::run(Request& request, http::Call& cal
   wanted_.body = {};
   request.held.release();
   if (head.status == 101) {
-    auto relayed = co_await relay_upgrade(request, call, std::move(head));
+    auto relayed = co_await relay_upgrade(request, call, std::move(head), lease);
     co_return relayed;
   }
   auto relayed = co_await relay_answer(request, call, std::move(head));
@@ -290,13 +290,17 @@ asio::awaitable<Result<void>> HttpBackend::relay_error(Request& request, http::C
 }
 
 asio::awaitable<Result<void>> HttpBackend::relay_upgrade(Request& request, http::Call& call,
-                                                         http::ResponseHead head) {
+                                                         http::ResponseHead head, Lease& lease) {
   if (!wanted_.upgrade) {
     co_return Error{
         ErrorCode::engine_protocol,
         fmt::format("model \"{}\" switched protocols without being asked", request.model->name)};
   }
   std::string protocol(head.headers.get("upgrade"));
+  TunnelLease work{.is_websocket = http::iequals(protocol, "websocket"),
+                   .pause_after = request.model->idle_connection,
+                   .pause = [&lease] { lease.pause(); },
+                   .resume = [&lease] { return lease.resume(); }};
   http::ResponseHead out = end_to_end_head(std::move(head));
   out.headers.set("connection", "upgrade");
   out.headers.set("upgrade", std::move(protocol));
@@ -305,7 +309,8 @@ asio::awaitable<Result<void>> HttpBackend::relay_upgrade(Request& request, http:
   CO_TRY(http::Exchange::Upgraded upgraded, co_await request.answer.upgrade(std::move(out)));
   TunnelEnd client{std::move(upgraded.socket), std::move(upgraded.read_ahead)};
   const Duration idle = request.model->request_timeout;
-  co_await tunnel(request.services.loop, std::move(client), std::move(engine), idle);
+  co_await tunnel(request.services.loop, std::move(client), std::move(engine), idle,
+                  std::move(work));
   co_return Result<void>();
 }
 

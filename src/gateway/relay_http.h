@@ -53,12 +53,12 @@ class HttpBackend : public Backend {
  public:
   explicit HttpBackend(EngineRequest engine_request) : wanted_(std::move(engine_request)) {}
 
-  asio::awaitable<Attempt> attempt(Request& request, InstanceRoute instance) override;
+  asio::awaitable<Attempt> attempt(Request& request, Lease& lease) override;
   bool replayable() const override { return !wanted_.stream_body || !client_body_read_; }
 
  private:
   std::string head_for(const Request& request, const Endpoint& endpoint) const;
-  asio::awaitable<Result<void>> run(Request& request, http::Call& call, const Endpoint& endpoint);
+  asio::awaitable<Result<void>> run(Request& request, http::Call& call, Lease& lease);
   asio::awaitable<Result<void>> send(Request& request, http::Call& call, const std::string& head);
   asio::awaitable<Result<void>> send_client_body(Request& request, http::Call& call,
                                                  const std::string& head);
@@ -71,7 +71,7 @@ class HttpBackend : public Backend {
   asio::awaitable<Result<void>> relay_error(Request& request, http::Call& call,
                                             http::ResponseHead head);
   asio::awaitable<Result<void>> relay_upgrade(Request& request, http::Call& call,
-                                              http::ResponseHead head);
+                                              http::ResponseHead head, Lease& lease);
 
   EngineRequest wanted_;
   UsageTap tap_;

@@ -90,7 +90,8 @@ bool broke(const Error& error) {
 
 }  // namespace
 
-asio::awaitable<Attempt> PythonBackend::attempt(Request& request, InstanceRoute instance) {
+asio::awaitable<Attempt> PythonBackend::attempt(Request& request, Lease& lease) {
+  const InstanceRoute instance = lease.instance();
   Attempt attempt;
   auto channel = co_await request.services.channels.get(instance, kConnectTimeout);
   if (!channel.ok()) {

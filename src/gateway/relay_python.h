@@ -31,7 +31,7 @@ class PythonBackend : public Backend {
   PythonBackend(HandlerRequest handler_request, AdapterFactory make_adapter)
       : wanted_(std::move(handler_request)), make_adapter_(std::move(make_adapter)) {}
 
-  asio::awaitable<Attempt> attempt(Request& request, InstanceRoute instance) override;
+  asio::awaitable<Attempt> attempt(Request& request, Lease& lease) override;
   void timed_out(Lease lease) override;
   bool replayable() const override { return true; }
 

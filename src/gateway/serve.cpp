@@ -79,7 +79,7 @@ asio::awaitable<Result<void>> serve(Request& request, Backend& backend) {
     }
     Lease& lease = *free;
     const TimePoint began = Clock::now();
-    Attempt attempt = co_await backend.attempt(request, lease.instance());
+    Attempt attempt = co_await backend.attempt(request, lease);
     const ErrorCode failure =
         attempt.outcome.ok() ? ErrorCode::cancelled : attempt.outcome.error().code;
     if (failure == ErrorCode::engine_timeout) {

@@ -22,7 +22,7 @@ class Backend {
   virtual ~Backend() = default;
   // Sends the request, passes the answer to the client. instance_crashed is kept for a connection
   // that broke.
-  virtual asio::awaitable<Attempt> attempt(Request& request, InstanceRoute instance) = 0;
+  virtual asio::awaitable<Attempt> attempt(Request& request, Lease& lease) = 0;
   // The attempt ended by its time running out. Takes the lease, to give it back when it is known
   // whether the instance still serves.
   virtual void timed_out(Lease lease) { lease.release_suspect(); }

@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -12,6 +13,7 @@
 #include <boost/asio/write.hpp>
 
 #include "base/task_group.h"
+#include "gateway/websocket_frames.h"
 
 namespace omni::gateway {
 namespace {
@@ -19,22 +21,50 @@ namespace {
 using Stream = asio::posix::stream_descriptor;
 
 struct Traffic {
+  explicit Traffic(TunnelLease of) : lease(std::move(of)) {}
+
+  // Notes what moves. False: there is work, and nobody to do it.
+  bool note(WebsocketFrames& frames, std::string_view bytes) {
+    last = Clock::now();
+    if (lease.is_websocket && !frames.feed(bytes)) return true;
+    last_work = last;
+    if (paused && !lease.resume()) return false;
+    paused = false;
+    return true;
+  }
+  // Pauses the lease when its time has come; the time of the next look.
+  TimePoint look(TimePoint now, Duration idle) {
+    if (!paused && now >= last_work + lease.pause_after) {
+      paused = true;
+      lease.pause();
+    }
+    return paused ? last + idle : std::min(last + idle, last_work + lease.pause_after);
+  }
+
+  TunnelLease lease;
   TimePoint last = Clock::now();
+  TimePoint last_work = last;
+  bool paused = false;
   int open = 2;  // directions that still run
 };
 
 asio::awaitable<void> pump(Stream& from, Stream& to, std::string first, Traffic& traffic,
                            asio::steady_timer& done) {
   std::array<char, 16 * 1024> buffer;
+  WebsocketFrames frames;
   boost::system::error_code status;
   auto token = asio::redirect_error(asio::use_awaitable, status);
-  auto pending = asio::buffer(first);
+  std::string_view pending = first;
   while (!status) {
-    if (pending.size() > 0) co_await asio::async_write(to, pending, token);
+    if (!pending.empty()) {
+      const bool was_paused = traffic.paused;
+      if (!traffic.note(frames, pending)) break;
+      if (was_paused && !traffic.paused) done.cancel();  // its next look is nearer
+      co_await asio::async_write(to, asio::buffer(pending), token);
+    }
     if (status) break;
-    traffic.last = Clock::now();
     const std::size_t count = co_await from.async_read_some(asio::buffer(buffer), token);
-    pending = asio::buffer(buffer.data(), count);
+    pending = std::string_view(buffer.data(), count);
   }
   // An end is passed on; the other direction may go on. A break ends both.
   if (status == asio::error::eof) {
@@ -48,21 +78,21 @@ asio::awaitable<void> pump(Stream& from, Stream& to, std::string first, Traffic&
 
 }  // namespace
 
-asio::awaitable<void> tunnel(asio::io_context& loop, TunnelEnd left, TunnelEnd right,
-                             Duration idle) {
+asio::awaitable<void> tunnel(asio::io_context& loop, TunnelEnd left, TunnelEnd right, Duration idle,
+                             TunnelLease lease) {
   // Cut from outside, it still awaits its pumps, which use what is here.
   co_await asio::this_coro::throw_if_cancelled(false);
   const auto cancellation = co_await asio::this_coro::cancellation_state;
   Stream left_stream(loop, left.socket.release());
   Stream right_stream(loop, right.socket.release());
   asio::steady_timer timer(loop);
-  Traffic traffic;
+  Traffic traffic(std::move(lease));
   TaskGroup pumps(loop.get_executor());
   pumps.spawn(pump(left_stream, right_stream, std::move(left.read_ahead), traffic, timer));
   pumps.spawn(pump(right_stream, left_stream, std::move(right.read_ahead), traffic, timer));
   while (traffic.open > 0 && cancellation.cancelled() == asio::cancellation_type::none &&
          Clock::now() < traffic.last + idle) {
-    timer.expires_at(traffic.last + idle);
+    timer.expires_at(traffic.look(Clock::now(), idle));
     boost::system::error_code status;
     auto token = asio::redirect_error(asio::use_awaitable, status);
     co_await timer.async_wait(token);

@@ -218,6 +218,7 @@ std::shared_ptr<const ModelRoute> ControlLoop::make_route(const Model& model) co
   if (model.spec.command) route->served_name = model.spec.command->served_name;
   if (!model.spec_ok) route->unusable = Error{ErrorCode::invalid_config, model.error};
   route->created = model.spec.created;
+  route->idle_connection = model.spec.idle_connection;
   route->priority = model.spec.priority;
   route->defaults.assign(model.spec.defaults.begin(), model.spec.defaults.end());
   route->state = state_of(model);

@@ -3,6 +3,7 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <cassert>
+#include <limits>
 
 namespace omni {
 
@@ -29,7 +30,9 @@ struct Ticket::State {
 // ---- Lease
 
 Lease::Lease(Lease&& other) noexcept
-    : admission_(std::exchange(other.admission_, nullptr)), instance_(std::move(other.instance_)) {
+    : admission_(std::exchange(other.admission_, nullptr)),
+      instance_(std::move(other.instance_)),
+      paused_(std::exchange(other.paused_, false)) {
   other.instance_.slot.reset();
 }
 
@@ -38,21 +41,34 @@ Lease& Lease::operator=(Lease&& other) noexcept {
     release();
     admission_ = std::exchange(other.admission_, nullptr);
     instance_ = std::move(other.instance_);
+    paused_ = std::exchange(other.paused_, false);
     other.instance_.slot.reset();
   }
   return *this;
 }
 
-void Lease::release() {
-  if (instance_.slot) admission_->release(std::exchange(instance_, {}), Admission::Served::yes);
+void Lease::release() { end(Served::yes); }
+void Lease::release_suspect() { end(Served::broke); }
+void Lease::release_hung() { end(Served::hung); }
+
+void Lease::end(Served how) {
+  if (!instance_.slot) return;
+  InstanceRoute instance = std::exchange(instance_, {});
+  if (!std::exchange(paused_, false)) admission_->release(std::move(instance), how);
 }
 
-void Lease::release_suspect() {
-  if (instance_.slot) admission_->release(std::exchange(instance_, {}), Admission::Served::broke);
+void Lease::pause() {
+  if (!instance_.slot || paused_) return;
+  paused_ = true;
+  admission_->release(instance_, Served::yes);
 }
 
-void Lease::release_hung() {
-  if (instance_.slot) admission_->release(std::exchange(instance_, {}), Admission::Served::hung);
+bool Lease::resume() {
+  if (!paused_) return static_cast<bool>(*this);
+  constexpr std::uint32_t kAny = std::numeric_limits<std::uint32_t>::max();
+  const auto acquired = instance_.slot->word.try_acquire(instance_.generation, kAny, true);
+  paused_ = acquired != LeaseWord::Acquire::ok;
+  return !paused_;
 }
 
 // ---- Ticket

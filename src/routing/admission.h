@@ -24,6 +24,9 @@ namespace asio = boost::asio;
 
 class Admission;
 
+// How the instance was to a request that gives its lease back.
+enum class Served : std::uint8_t { yes, broke, hung };
+
 // One request's hold on a resident instance. Released when destroyed; must not outlive its thread's
 // Admission.
 class Lease {
@@ -36,6 +39,11 @@ class Lease {
   explicit operator bool() const { return instance_.slot != nullptr; }
   const InstanceRoute& instance() const { return instance_; }
   void release();
+  // For a connection that stays open without work: the place is given back, and taken again when
+  // there is work. resume() is false when the instance takes none any more. It may go over the
+  // instance's capacity: the engine has the connection already.
+  void pause();
+  bool resume();
   // The connection broke or the time ran out: tells the control loop, then releases.
   void release_suspect();
   // It does not even answer that it gives up: the control loop replaces the instance.
@@ -45,9 +53,11 @@ class Lease {
   friend class Admission;
   Lease(Admission* admission, InstanceRoute instance)
       : admission_(admission), instance_(std::move(instance)) {}
+  void end(Served how);
 
   Admission* admission_ = nullptr;
   InstanceRoute instance_;
+  bool paused_ = false;  // counted nowhere
 };
 
 struct Refusal {
@@ -100,7 +110,6 @@ class Admission {
  private:
   friend class Lease;
   friend class Ticket;
-  enum class Served : std::uint8_t { yes, broke, hung };
   void release(InstanceRoute instance, Served served);
   bool hand_over(InstanceRoute& instance);
   void forget(Ticket::State& state);

@@ -68,6 +68,8 @@ struct ModelRoute {
   // Members that a request gets which does not have them: name and JSON text.
   std::vector<std::pair<std::string, std::string>> defaults;
   Duration request_timeout{};
+  // An upgraded connection without work holds its lease this long.
+  Duration idle_connection = std::chrono::seconds(30);
   std::int64_t retry_after_seconds = 1;  // learned load time
   ModelMetrics metrics;
   std::vector<InstanceRoute> instances;  // resident and open

@@ -40,7 +40,7 @@ class HeldThread:
 
 
 class Config(unittest.TestCase):
-    def test_unknown_or_misplaced_key_fails_with_file_line_and_suggestion(self):
+    def test_unknown_or_misplaced_key_in_model_toml_fails_with_file_line_and_suggestion(self):
         with Daemon() as daemon:
             folder = daemon.model(
                 "typo",

@@ -42,7 +42,7 @@ def pids(daemon):
 
 
 class Reload(unittest.TestCase):
-    def test_with_one_changed_model_of_ten_nine_keep_process_ids_and_streams(self):
+    def test_reload_with_one_changed_model_of_ten_nine_keep_process_ids_and_streams(self):
         with Daemon(extra=MANUAL) as daemon:
             names = [f"m{number}" for number in range(10)]
             for name in names:
@@ -74,7 +74,7 @@ class Reload(unittest.TestCase):
                 {name: after.get(name) for name in streams}, {name: before[name] for name in streams}
             )
 
-    def test_a_broken_file_changes_nothing_and_is_told_with_line_key_and_suggestion(self):
+    def test_reload_of_a_broken_file_changes_nothing_and_names_line_key_and_suggestion(self):
         with Daemon(extra=MANUAL) as daemon:
             for name in ("a", "b"):
                 daemon.handler(name, HANDLER.format(version=1))

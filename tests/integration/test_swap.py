@@ -1,13 +1,15 @@
 """More models than the budget holds: nothing is lost, nobody starves, memory stays within the budget."""
 
+import contextlib
 import json
 import random
+import socket
 import threading
 import time
 import unittest
 
 import harness
-from harness import Daemon
+from harness import Daemon, wait_until
 
 HANDLER = """
 import time
@@ -26,7 +28,8 @@ def handle_request(request, context):
 
 
 class Swap(unittest.TestCase):
-    def test_two_hundred_requests_over_four_models_of_which_two_fit(self):
+    def test_swap_under_load_has_no_error_a_bounded_wait_and_no_starvation(self):
+        # Two hundred requests over four models of which two fit.
         with Daemon(memory="200MiB") as daemon:
             names = ["ant", "bee", "cat", "dog"]
             for name in names:
@@ -70,6 +73,57 @@ class Swap(unittest.TestCase):
             self.assertLessEqual(
                 max(pss), 1.1 * 200 * (1 << 20), "sum of PSS within the budget and a tenth"
             )
+
+    def test_polling_neither_loads_a_model_nor_keeps_one(self):
+        with Daemon() as daemon:
+            daemon.handler("used", HANDLER.format(mib=1, load=0), scaling='stop_after = "500ms"')
+            daemon.handler("never", HANDLER.format(mib=1, load=0))
+            daemon.start()
+            self.assertEqual(daemon.post("/ai/run/used", {"n": 1}).status, 200)
+
+            def poll():
+                for path in ("/v1/models", "/v1/models/used", "/running", "/metrics", "/readyz"):
+                    self.assertEqual(daemon.get(path).status, 200, path)
+                for command in ("ps", "models", "status"):
+                    self.assertEqual(daemon.omni(command).returncode, 0)
+                self.assertEqual(daemon.omni("explain", "used").returncode, 0)
+                return daemon.state("used") == "stopped"
+
+            wait_until(poll, what="the stop of a model that is only looked at")
+            self.assertEqual(daemon.state("never"), "stopped")
+            self.assertNotIn('omni_loads_total{model="never"} 1', daemon.get("/metrics").body.decode())
+
+    def test_a_websocket_that_only_pings_keeps_no_model(self):
+        with Daemon() as daemon:
+            daemon.fake_engine(
+                "ws", scaling='stop_after = "200ms"\nidle_connection = "1s"\nconcurrency = 2'
+            )
+            daemon.start()
+            with socket.create_connection(("127.0.0.1", daemon.port), timeout=30) as client:
+                client.sendall(
+                    b"GET /upstream/ws/upgrade HTTP/1.1\r\nHost: localhost\r\n"
+                    b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+                )
+                answer = b""
+                while b"\r\n\r\n" not in answer:
+                    answer += client.recv(4096)
+                self.assertIn(b"101", answer.split(b"\r\n")[0])
+                data, ping = b"\x81\x02hi", b"\x89\x00"
+                # The engine sends back what it gets.
+                for _ in range(8):
+                    client.sendall(data)
+                    self.assertEqual(client.recv(4096), data)
+                    time.sleep(0.25)
+                self.assertEqual(daemon.state("ws"), "resident", "work keeps it")
+                ended = []
+
+                def ping_until_it_ends():
+                    with contextlib.suppress(OSError):
+                        client.sendall(ping)
+                        ended.append(client.recv(4096) == b"")
+                    return daemon.state("ws") == "stopped"
+
+                wait_until(ping_until_it_ends, what="the stop under a connection that only pings")
 
     def test_models_on_declared_gpus_share_them_and_see_no_other(self):
         source = (
