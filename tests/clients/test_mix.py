@@ -1,10 +1,13 @@
 """Requests over real models of which less than a third fits, from eight clients in random order.
 
-No error, no wrong answer, nobody starves, and memory stays within the budget. Against the running
+No error, no wrong answer, nobody starves, and memory stays within the budget, also while a stream of
+a minute runs beside them. Against the running
 daemon of OMNI_ROOT and OMNI_PORT, whose budget is OMNI_BUDGET bytes.
 """
 
 import collections
+import http.client
+import json
 import os
 import random
 import sys
@@ -22,7 +25,41 @@ REQUESTS = int(os.environ.get("OMNI_MIX_REQUESTS", "200"))
 HOURS = float(os.environ.get("OMNI_MIX_HOURS", "0"))  # and then for as long as this
 CLIENTS, SEED = 8, 1
 LONGEST_WAIT = 30  # seconds
+STREAM_SECONDS = 60
 BUDGET = int(os.environ["OMNI_BUDGET"])
+
+
+class LongStream(threading.Thread):
+    """One streamed answer that its client reads for a minute, as slowly as that takes."""
+
+    TOKENS = 1500
+
+    def __init__(self, port):
+        super().__init__()
+        self.port = port
+        self.events, self.seconds, self.ended = 0, 0.0, False
+
+    def run(self):
+        began = time.monotonic()
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        body = {
+            "model": "smollm2-135m",
+            "messages": [{"role": "user", "content": "Tell a story without an end."}],
+            "stream": True,
+            "max_tokens": self.TOKENS,
+            "ignore_eos": True,
+        }
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+        with connection.getresponse() as response:
+            for line in response:
+                self.events += line.startswith(b"data: {")
+                self.ended = self.ended or line.startswith(b"data: [DONE]")
+                # The engine is faster on a good day: then the reader is what is slow.
+                ahead = self.events / self.TOKENS * STREAM_SECONDS - (time.monotonic() - began)
+                if ahead > 0:
+                    time.sleep(ahead)
+        self.seconds = time.monotonic() - began
 
 
 class Mix(unittest.TestCase):
@@ -61,11 +98,13 @@ class Mix(unittest.TestCase):
                 memory.append(sum(i["pss_bytes"] for i in daemon.instances()))
 
         meter = threading.Thread(target=measure)
+        stream = LongStream(daemon.port)
         clients = [threading.Thread(target=client) for _ in range(CLIENTS)]
-        for thread in [meter, *clients]:
+        for thread in [meter, stream, *clients]:
             thread.start()
         for thread in clients:
             thread.join()
+        stream.join()
         done.set()
         meter.join()
         waits.sort()
@@ -73,8 +112,12 @@ class Mix(unittest.TestCase):
             f"mix: {len(waits)} requests, seed {SEED}, in {time.monotonic() - began:.0f} s; wait p50"
             f" {waits[len(waits) // 2]:.1f} s, p99 {waits[len(waits) * 99 // 100]:.1f} s, longest"
             f" {waits[-1]:.1f} s; memory at most {max(memory) / 2**20:.0f} of"
-            f" {BUDGET / 2**20:.0f} MiB; {dict(served)}"
+            f" {BUDGET / 2**20:.0f} MiB; beside a stream of {stream.seconds:.0f} s;"
+            f" {dict(served)}"
         )
+        self.assertTrue(stream.ended, "the stream came to its end")
+        self.assertGreaterEqual(stream.events, LongStream.TOKENS)
+        self.assertGreaterEqual(stream.seconds, STREAM_SECONDS - 1)
         self.assertEqual(problems, [])
         self.assertGreaterEqual(sum(served.values()), REQUESTS)
         self.assertLess(waits[-1], LONGEST_WAIT)
