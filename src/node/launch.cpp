@@ -33,9 +33,13 @@ int thread_count(const ModelSpec& spec) {
   return std::max(1, static_cast<int>(std::ceil(spec.cpus)));
 }
 
-std::string python_of(const Provisioned& provisioned) {
-  return provisioned.env_dir.empty() ? "/usr/bin/python3"
-                                     : (provisioned.env_dir / "bin/python").string();
+// Where an interpreter has its library: the folder over its bin. Nothing for the system's, which
+// every instance sees.
+std::filesystem::path home_of(const std::filesystem::path& python) {
+  const std::filesystem::path bin = python.parent_path();
+  const std::filesystem::path home = bin.filename() == "bin" ? bin.parent_path() : python;
+  const bool of_system = home == "/" || home == "/usr" || home == "/usr/local";
+  return of_system ? std::filesystem::path() : home;
 }
 
 Result<std::map<std::string, std::string>> environment(const LaunchContext& context,
@@ -81,7 +85,7 @@ std::vector<std::string> python_command(const ModelSpec& spec, const Provisioned
                                      {"concurrency", spec.concurrency},
                                      {"weights", std::move(weights)},
                                      {"cache_dir", cache.string()}};
-  return {python_of(provisioned), "-m", "omni_runtime", boost::json::serialize(settings)};
+  return {provisioned.python.string(), "-m", "omni_runtime", boost::json::serialize(settings)};
 }
 
 std::vector<LaunchPlan::Reach> reach(const LaunchContext& context, const ModelSpec& spec,
@@ -89,6 +93,14 @@ std::vector<LaunchPlan::Reach> reach(const LaunchContext& context, const ModelSp
                                      const std::filesystem::path& cache) {
   std::vector<LaunchPlan::Reach> paths{{spec.dir, false}, {cache, true}, {plan.run_dir, true}};
   if (!provisioned.env_dir.empty()) paths.push_back({provisioned.env_dir, false});
+  if (spec.python || !provisioned.env_dir.empty()) {
+    // An environment's Python is a link to the one that it was made with.
+    std::error_code ignored;
+    for (const auto& home : {home_of(provisioned.python), home_of(std::filesystem::weakly_canonical(
+                                                              provisioned.python, ignored))}) {
+      if (!home.empty() && home != provisioned.env_dir) paths.push_back({home, false});
+    }
+  }
   for (const auto& [name, path] : provisioned.weights) paths.push_back({path, false});
   if (spec.python) paths.push_back({context.python_path, false});
   const std::filesystem::path program = plan.argv.front();
