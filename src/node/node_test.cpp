@@ -103,7 +103,9 @@ TEST(Launch, RunsHandlersInTheirEnvironmentWithSettings) {
 
 TEST(Launch, LetsAModelReachItsInterpreterAndWhatThatLinksTo) {
   TemporaryFolder folder;
-  const auto real = folder.write("real/bin/python3.12", "", 0755);
+  const auto real = folder.path() / "real/bin/python3.12";
+  std::filesystem::create_directories(real.parent_path());
+  ASSERT_TRUE(write_file_atomic(real, "", 0755).ok());
   std::filesystem::create_directories(folder.path() / "venv/bin");
   std::filesystem::create_symlink(real, folder.path() / "venv/bin/python");
   ModelSpec spec = command_spec();

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/multiple_exceptions.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -148,7 +149,12 @@ asio::awaitable<Result<void>> Fetch::attempt() {
   }
   reply_ = std::make_shared<CurlReply>();
   auto both = curl_.run(std::move(request), limits_, file_.lock, reply_) || watch();
-  auto ended = co_await std::move(both);
+  std::variant<Result<void>, Error> ended;
+  try {
+    ended = co_await std::move(both);
+  } catch (const asio::multiple_exceptions& failure) {  // this call was cancelled, so both were
+    std::rethrow_exception(failure.first_exception());
+  }
   if (ended.index() == 1) co_return std::get<1>(ended);
   auto note = [part = file_.part, reply = *reply_] { return note_etag(part, reply); };
   auto noted = co_await on_workers(workers_, note);

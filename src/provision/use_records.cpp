@@ -68,7 +68,9 @@ Result<Used> read_record(const fs::path& file) {
   TRY(const std::string text, read_file(file));
   auto used = parse_record(text);
   if (used.ok()) return used;
-  return Error{used.error().code, fmt::format("{}: {}", file.string(), used.error().message)};
+  return Error{used.error().code,
+               fmt::format("{}: {}: remove it; the daemon writes it anew when it starts",
+                           file.string(), used.error().message)};
 }
 
 UseRecords::Entry& UseRecords::entry(const std::string& model) {
