@@ -366,14 +366,6 @@ TEST_F(RemoteWeights, ATokenMayStandInAFile) {
   EXPECT_TRUE(try_it()) << "HF_TOKEN_PATH";
 }
 
-TEST_F(RemoteWeights, ARedirectToAnAddressWithoutEncryptionIsNotFollowed) {
-  // From https it is refused by the same setting; the fake speaks only http.
-  CurlRequest request{.url = "https://example.org/x"};
-  EXPECT_THAT(curl_config(request, limits_), HasSubstr("proto-redir = \"=https\"\n"));
-  request.url = "http://127.0.0.1/x";
-  EXPECT_THAT(curl_config(request, limits_), HasSubstr("proto-redir = \"=http,https\"\n"));
-}
-
 TEST_F(RemoteWeights, AFullDiskIsSaidBeforeTheFirstByte) {
   hub_.put("model.gguf", content_);
   limits_.margin = Bytes(std::int64_t{1} << 60);
