@@ -105,17 +105,26 @@ std::string curl_config(const CurlRequest& request, const DownloadLimits& limits
   return config;
 }
 
+// Of SSL_CERT_FILE and SSL_CERT_DIR it would by itself take one; other programs take both.
+Curl::Curl(std::filesystem::path program, const Variables& environment)
+    : program_(std::move(program)), env_(as_list(environment)) {
+  const std::string file = variable(environment, "SSL_CERT_FILE");
+  const std::string folder = variable(environment, "SSL_CERT_DIR");
+  if (!file.empty()) certificates_ += fmt::format("cacert = {}\n", in_quotes(file));
+  if (!folder.empty()) certificates_ += fmt::format("capath = {}\n", in_quotes(folder));
+}
+
 Result<Curl> Curl::find(const Variables& environment, const std::filesystem::path& home) {
-  std::vector<std::string> env = as_list(network_environment(environment, home));
+  const Variables env = network_environment(environment, home);
   const std::string chosen = variable(environment, "OMNI_CURL");
   if (!chosen.empty()) {
-    if (chosen[0] == '/' && is_program(chosen)) return Curl(chosen, std::move(env));
+    if (chosen[0] == '/' && is_program(chosen)) return Curl(chosen, env);
     return Error{
         ErrorCode::provision_failed,
         fmt::format("OMNI_CURL is \"{}\", which is no program at an absolute path", chosen)};
   }
   std::filesystem::path found = find_on_path(environment, "curl");
-  if (!found.empty()) return Curl(std::move(found), std::move(env));
+  if (!found.empty()) return Curl(std::move(found), env);
   return Error{ErrorCode::provision_failed,
                "curl, which downloads weights, is not found: install it, on Debian with `apt "
                "install curl`, or name one in OMNI_CURL"};
@@ -127,7 +136,7 @@ asio::awaitable<Result<void>> Curl::run(CurlRequest request, DownloadLimits limi
   ProcessSpec process{.argv = {program_.string(), "--disable", "--config", "-"},
                       .env = env_,
                       .inherited_fd = lock,
-                      .input = curl_config(request, limits)};
+                      .input = curl_config(request, limits) + certificates_};
   LineSink take = [reply](std::string_view line) { reply->take_line(line); };
   CO_TRY(reply->exit, co_await run_process(std::move(process), limits.total, std::move(take)));
   co_return Result<void>();

@@ -80,11 +80,11 @@ class Curl {
                                     std::shared_ptr<CurlReply> reply) const;
 
  private:
-  Curl(std::filesystem::path program, std::vector<std::string> env)
-      : program_(std::move(program)), env_(std::move(env)) {}
+  Curl(std::filesystem::path program, const Variables& environment);
 
   std::filesystem::path program_;
   std::vector<std::string> env_;
+  std::string certificates_;  // what of its configuration is about them
 };
 
 }  // namespace omni

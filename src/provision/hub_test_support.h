@@ -53,7 +53,8 @@ struct Seen {
 
 class FakeHub {
  public:
-  FakeHub() {
+  // With a certificate there is a third server, behind TLS.
+  explicit FakeHub(std::string certificate = "") {
     std::array<int, 2> to{};
     std::array<int, 2> from{};
     EXPECT_EQ(::pipe2(to.data(), O_CLOEXEC), 0);
@@ -63,8 +64,8 @@ class FakeHub {
     ::posix_spawn_file_actions_adddup2(&actions, to[0], 0);
     ::posix_spawn_file_actions_adddup2(&actions, from[1], 1);
     std::string script = OMNI_SOURCE_DIR "/tests/fakes/hub.py";
-    std::array<char*, 4> argv{const_cast<char*>("python3"), const_cast<char*>("-I"), script.data(),
-                              nullptr};
+    std::array<char*, 5> argv{const_cast<char*>("python3"), const_cast<char*>("-I"), script.data(),
+                              certificate.empty() ? nullptr : certificate.data(), nullptr};
     EXPECT_EQ(::posix_spawn(&pid_, "/usr/bin/python3", &actions, nullptr, argv.data(), environ), 0);
     ::posix_spawn_file_actions_destroy(&actions);
     ::close(to[0]);
@@ -74,7 +75,7 @@ class FakeHub {
     std::array<char, 64> line{};
     const ssize_t n = ::read(output.get(), line.data(), line.size() - 1);
     EXPECT_GT(n, 0);
-    EXPECT_EQ(std::sscanf(line.data(), "%d %d", &port_, &cdn_port_), 2);
+    EXPECT_EQ(std::sscanf(line.data(), "%d %d %d", &port_, &cdn_port_, &tls_port_), 3);
   }
   ~FakeHub() { stop(); }
   void stop() {      // no server answers there any more
@@ -88,6 +89,10 @@ class FakeHub {
   std::string endpoint() const { return fmt::format("http://127.0.0.1:{}", port_); }
   std::string plain(const std::string& name) const {
     return fmt::format("http://127.0.0.1:{}/plain/{}", cdn_port_, name);
+  }
+
+  std::string encrypted(const std::string& name) const {
+    return fmt::format("https://127.0.0.1:{}/plain/{}", tls_port_, name);
   }
 
   void put(const std::string& name, const std::string& content, const std::string& flags = "") {
@@ -139,6 +144,7 @@ class FakeHub {
   Fd input_;
   int port_ = 0;
   int cdn_port_ = 0;
+  int tls_port_ = 0;
 };
 
 }  // namespace omni

@@ -366,6 +366,28 @@ TEST_F(RemoteWeights, ATokenMayStandInAFile) {
   EXPECT_TRUE(try_it()) << "HF_TOKEN_PATH";
 }
 
+TEST_F(RemoteWeights, OnlyEncryptedAddressesAreFollowedFromAnEncryptedOne) {
+  const std::string certificate = folder_.path() / "certificate.pem";
+  const std::string make =
+      "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj "
+      "/CN=test -addext subjectAltName=IP:127.0.0.1 -keyout " +
+      certificate + " -out " + certificate + ".crt 2>/dev/null && cat " + certificate + ".crt >> " +
+      certificate;
+  if (std::system(make.c_str()) != 0) GTEST_SKIP() << "there is no openssl";
+  FakeHub hub(certificate);
+  hub.put("model.gguf", content_);
+  hub.put("elsewhere.gguf", content_, "plain=1");
+  use(hub.encrypted("model.gguf"), sha256_of(content_));
+  EXPECT_THAT(get(), HasSubstr("curl: (60)")) << "whoever made the certificate is not trusted";
+  ::setenv("SSL_CERT_FILE", (certificate + ".crt").c_str(), 1);
+  restart();
+  EXPECT_EQ(get(), content_);
+  std::filesystem::remove_all(paths_.state);
+  use(hub.encrypted("elsewhere.gguf"), sha256_of(content_));
+  EXPECT_THAT(get(), HasSubstr("it leads to an address without encryption"));
+  ::unsetenv("SSL_CERT_FILE");
+}
+
 TEST_F(RemoteWeights, AFullDiskIsSaidBeforeTheFirstByte) {
   hub_.put("model.gguf", content_);
   limits_.margin = Bytes(std::int64_t{1} << 60);

@@ -90,6 +90,7 @@ Result<void> UseRecords::write(const std::string& model, const Entry& entry) con
                             {"versions", to_array(all.versions)},
                             {"environments", to_array(all.environments)},
                             {"weights", to_array(all.weights)}};
+  CHECK(make_directories(records_folder(state_)));
   return write_file_atomic(record_file(state_, model), json::serialize(record) + "\n");
 }
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """A fake of the Hugging Face hub and of the server that it sends downloads to, with one misbehaviour per file.
 
-    hub.py     prints "PORT CDN_PORT" and serves both on 127.0.0.1 until its input ends
+    hub.py [CERTIFICATE]     prints "PORT CDN_PORT TLS_PORT" and serves on 127.0.0.1 until its input ends
+
+The third is the download server behind TLS, if there is a certificate (with its key, PEM); else 0.
 
 Files are PUT to /files/NAME?FLAG=VALUE&… and then found at /ORG/REPO/resolve/REVISION/NAME and at /plain/NAME. Requests
 are listed, as JSON, at /log. Flags:
@@ -17,7 +19,7 @@ are listed, as JSON, at /log. Flags:
     wrong=1         the body is not that of the digest
     nodigest=1      the hub tells no digest
     nohead=1        405 to HEAD
-    plain=1         the download server redirects once more, to an address without encryption elsewhere
+    plain=1         the server behind TLS redirects to the one without
     moved=NAME      the hub says that the file is now at NAME
     gate=1          each body waits, after its first half, until /open/NAME is asked for
 
@@ -27,6 +29,7 @@ Python standard library only.
 import hashlib
 import http.server
 import json
+import ssl
 import sys
 import threading
 import urllib.parse
@@ -53,7 +56,8 @@ class File:
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    cdn = None
+    cdn = None  # of the hub: where it sends downloads to
+    plain = None  # of the server behind TLS: the port of the one without
 
     def log_message(self, *_):
         pass
@@ -121,8 +125,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(405)
         if self.cdn is not None and "/resolve/" in path:
             return self.resolve(path, name, file)
-        if "plain" in file.flags:
-            return self.answer(302, Location="http://192.0.2.1/" + name)
+        if "plain" in file.flags and self.plain:
+            return self.answer(302, Location=f"http://127.0.0.1:{self.plain}/plain/{name}")
         return self.send_file(file)
 
     def resolve(self, path, name, file):
@@ -197,9 +201,17 @@ class Server(http.server.ThreadingHTTPServer):
 def main():
     cdn = Server(("127.0.0.1", 0), type("Cdn", (Handler,), {}))
     hub = Server(("127.0.0.1", 0), type("Hub", (Handler,), {"cdn": cdn.server_port}))
-    for server in (cdn, hub):
+    servers = [cdn, hub]
+    if len(sys.argv) > 1:
+        tls = Server(("127.0.0.1", 0), type("Tls", (Handler,), {"plain": cdn.server_port}))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(sys.argv[1])
+        tls.socket = context.wrap_socket(tls.socket, server_side=True)
+        servers.append(tls)
+    for server in servers:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(hub.server_port, cdn.server_port, flush=True)
+    tls_port = servers[2].server_port if len(servers) > 2 else 0
+    print(hub.server_port, cdn.server_port, tls_port, flush=True)
     sys.stdin.read()
 
 
