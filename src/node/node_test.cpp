@@ -106,8 +106,11 @@ TEST(Launch, LetsAModelReachItsInterpreterAndWhatThatLinksTo) {
   const auto real = folder.path() / "real/bin/python3.12";
   std::filesystem::create_directories(real.parent_path());
   ASSERT_TRUE(write_file_atomic(real, "", 0755).ok());
-  std::filesystem::create_directories(folder.path() / "venv/bin");
-  std::filesystem::create_symlink(real, folder.path() / "venv/bin/python");
+  for (const char* bin : {"link/bin", "venv/bin"})
+    std::filesystem::create_directories(folder.path() / bin);
+  std::filesystem::create_symlink("../../real/bin/python3.12", folder.path() / "link/bin/python3");
+  std::filesystem::create_symlink(folder.path() / "link/bin/python3",
+                                  folder.path() / "venv/bin/python");
   ModelSpec spec = command_spec();
   spec.command.reset();
   spec.python = PythonEngine{};
@@ -123,6 +126,7 @@ TEST(Launch, LetsAModelReachItsInterpreterAndWhatThatLinksTo) {
     });
   };
   EXPECT_TRUE(reached(folder.path() / "venv"));
+  EXPECT_TRUE(reached(folder.path() / "link"));
   EXPECT_TRUE(reached(folder.path() / "real"));
   ready.python = "/usr/bin/python3";
   EXPECT_FALSE(reached("/usr")) << "every instance sees it anyway";

@@ -180,8 +180,9 @@ asio::awaitable<Result<void>> Fetch::prepare_next() {
   const auto pause = retries_.next();
   if (!pause) co_return failure();
   if (start_over) co_return Result<void>();
-  progress_(fmt::format("{}: {} after {}: trying again in {}", file_.name, reply_->message,
-                        to_string(now), to_string(*pause)));
+  const std::string why = reply_->message.empty() ? to_string(reply_->exit) : reply_->message;
+  progress_(fmt::format("{}: {} after {}: trying again in {}", file_.name, why, to_string(now),
+                        to_string(*pause)));
   asio::steady_timer timer(co_await asio::this_coro::executor, *pause);
   auto token = asio::use_awaitable;
   co_await timer.async_wait(token);

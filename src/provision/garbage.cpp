@@ -84,12 +84,16 @@ class Collector {
   Garbage garbage_;
 };
 
+// What the daemon itself names files by: anything else in its folders is not garbage.
+bool is_own_name(std::string_view name) { return is_sha256(name) || name.starts_with("git-"); }
+
 // What belongs together: HASH, HASH.lock, HASH.log and so on.
 Result<std::map<std::string, std::vector<fs::path>>> groups_in(const fs::path& folder) {
   TRY(const std::vector<std::string> names, names_in(folder));
   std::map<std::string, std::vector<fs::path>> groups;
   for (const std::string& name : names) {
-    groups[name.substr(0, name.find('.'))].push_back(folder / name);
+    const std::string base = name.substr(0, name.find('.'));
+    if (is_own_name(base)) groups[base].push_back(folder / name);
   }
   return groups;
 }

@@ -18,6 +18,8 @@ using ::testing::UnorderedElementsAre;
 
 const std::string kUsed(64, 'a');
 const std::string kUnused(64, 'b');
+const std::string kUsedKey(64, 'c');
+const std::string kUnusedKey(64, 'd');
 
 class GarbageTest : public ::testing::Test {
  protected:
@@ -66,20 +68,23 @@ TEST_F(GarbageTest, KeepsWhatTheRecordsOfConfiguredModelsName) {
   models_ = {model_};
   write_environment(kUsed);
   write_environment(kUnused);
-  write_weight(kUsed, "used");
-  write_weight(kUnused, "unused");
+  write_weight(kUsed, kUsedKey);
+  write_weight(kUnused, kUnusedKey);
   write("weights/parts/" + kUnused + ".part", std::string(10'000, 'x'));
   write("weights/parts/" + kUnused + ".part.etag");
   write("weights/parts/git-1.part");
   write("cache/m/now/x");
   write("cache/m/before/x");
   write("cache/gone/now/x");
+  write("environments/.hidden");
+  write("weights/sha256/lost+found/x");
   record("m", {.versions = {"now"}, .environments = {kUsed}, .weights = {kUsed, "git-1"}});
   record("gone", {.versions = {"now"}, .environments = {kUnused}, .weights = {kUnused}});
 
-  const auto expected = UnorderedElementsAre(
-      "versions/gone", "environments/" + kUnused, "weights/hub/unused", "weights/pypi/unused",
-      "weights/parts/" + kUnused, "weights/sha256/bb/" + kUnused, "cache/gone", "cache/m/before");
+  const auto expected =
+      UnorderedElementsAre("versions/gone", "environments/" + kUnused, "weights/hub/" + kUnusedKey,
+                           "weights/pypi/" + kUnusedKey, "weights/parts/" + kUnused,
+                           "weights/sha256/bb/" + kUnused, "cache/gone", "cache/m/before");
   EXPECT_THAT(collect(true), expected);
   const Bytes would_free = garbage_->freed;
   EXPECT_GE(would_free, 10'000_B);
@@ -90,9 +95,10 @@ TEST_F(GarbageTest, KeepsWhatTheRecordsOfConfiguredModelsName) {
   for (const std::string& path :
        {"environments/" + kUsed + "/.complete", "environments/" + kUsed + ".log",
         "weights/sha256/aa/" + kUsed, "weights/sha256/aa/" + kUsed + ".stat",
-        std::string("weights/hub/used"), std::string("weights/pypi/used"),
+        "weights/hub/" + kUsedKey, "weights/pypi/" + kUsedKey,
         std::string("weights/parts/git-1.part"), std::string("cache/m/now/x"),
-        std::string("versions/m.json")}) {
+        std::string("versions/m.json"), std::string("environments/.hidden"),
+        std::string("weights/sha256/lost+found/x")}) {
     EXPECT_TRUE(exists(path)) << path;
   }
   for (const std::string& path :
@@ -164,7 +170,7 @@ TEST_F(GarbageTest, AStateFolderThatIsNotThereHasNone) {
 }
 
 TEST_F(GarbageTest, AFileWithAnotherNameFreesNothing) {
-  write_weight(kUnused, "unused");
+  write_weight(kUnused, kUnusedKey);
   const fs::path content = state_ / "weights/sha256/bb" / kUnused;
   fs::create_hard_link(content, state_ / "elsewhere");
   collect();

@@ -88,13 +88,18 @@ std::string name_of(const HubSource& source) {
 
 }  // namespace
 
-Result<Hub> Hub::from(const Variables& environment) {
+Result<std::string> hub_endpoint(const Variables& environment) {
   std::string endpoint = variable(environment, "HF_ENDPOINT");
   if (endpoint.empty()) endpoint = kDefaultEndpoint;
   while (endpoint.ends_with('/')) endpoint.pop_back();
   if (std::string problem = check_fetch_url(endpoint); !problem.empty()) {
     return Error{ErrorCode::provision_failed, "HF_ENDPOINT: " + problem};
   }
+  return endpoint;
+}
+
+Result<Hub> Hub::from(const Variables& environment) {
+  TRY(std::string endpoint, hub_endpoint(environment));
   TRY(Token token, find_token(environment));
   const bool printable = std::all_of(token.value.begin(), token.value.end(),
                                      [](char c) { return c > ' ' && c < '\x7f'; });

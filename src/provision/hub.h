@@ -22,9 +22,12 @@ struct HubFile {
   std::optional<Bytes> size;
 };
 
+// HF_ENDPOINT, or the Hugging Face hub; without a slash at its end.
+Result<std::string> hub_endpoint(const Variables& environment);
+
 class Hub {
  public:
-  // HF_ENDPOINT, and the token of HF_TOKEN, or of the file that HF_TOKEN_PATH names, or of
+  // Of hub_endpoint(), with the token of HF_TOKEN, or of the file that HF_TOKEN_PATH names, or of
   // $HF_HOME/token, or of ~/.cache/huggingface/token. No error ever holds a token. Blocking.
   static Result<Hub> from(const Variables& environment);
 

@@ -289,8 +289,11 @@ TEST_F(RemoteWeights, AStoredFileIsFoundWithoutANetwork) {
       {.name = "u", .source = hub_.plain("other.gguf"), .sha256 = sha256_of(content_)});
   ASSERT_EQ(get(), content_);
   hub_.stop();
+  ::setenv("HF_TOKEN_PATH", "/no/such/file", 1);  // nor a token
   restart();
   EXPECT_EQ(get(), content_);
+  use("hf:org/name/another.gguf");
+  EXPECT_THAT(get(), HasSubstr("cannot open /no/such/file"));
 }
 
 TEST_F(RemoteWeights, ADamagedStoredFileIsFetchedAgain) {

@@ -156,9 +156,8 @@ asio::awaitable<Weights::Stored> Weights::get_url(UrlSource source, WeightSpec w
 
 asio::awaitable<Weights::Stored> Weights::get_hub(HubSource source, WeightSpec weight,
                                                   ClaimPart claim, LineSink progress) {
-  auto make_hub = [variables = variables_] { return Hub::from(variables); };
-  CO_TRY(Hub hub, co_await on_workers(workers_, make_hub));
-  const fs::path index = hub_index(store_.root(), hub.endpoint(), source);
+  CO_TRY(const std::string endpoint, hub_endpoint(variables_));
+  const fs::path index = hub_index(store_.root(), endpoint, source);
   auto read = [index]() -> Result<std::string> { return read_digest_index(index); };
   std::string known = weight.sha256;
   if (known.empty()) {
@@ -167,6 +166,8 @@ asio::awaitable<Weights::Stored> Weights::get_hub(HubSource source, WeightSpec w
   CO_TRY(fs::path stored, co_await find(known, weight.name, progress));
   if (!stored.empty()) co_return stored;
 
+  auto make_hub = [variables = variables_] { return Hub::from(variables); };
+  CO_TRY(Hub hub, co_await on_workers(workers_, make_hub));
   CO_TRY(Curl curl, Curl::find(variables_, state_));
   CO_TRY(HubFile found, co_await hub.look_up(source, std::move(curl), limits_, progress));
   CO_TRY(RemoteFile file, remote_file(hub, found, weight, source));
