@@ -153,6 +153,7 @@ HostFacts gather_host_facts(const NodePaths& paths, const std::string& socket,
   HostFacts facts;
   facts.root_user = ::geteuid() == 0;
   facts.uv = find_in_path("uv");
+  facts.curl = find_in_path("curl");
   facts.python3 = find_in_path("python3");
   facts.shim = find_shim();
   facts.namespaces_error = try_namespaces();

@@ -19,6 +19,7 @@ enum class CgroupVersion : std::uint8_t { none, v1, v2 };
 struct HostFacts {
   bool root_user = false;
   std::optional<std::filesystem::path> uv;
+  std::optional<std::filesystem::path> curl;
   std::optional<std::filesystem::path> python3;
   std::optional<std::filesystem::path> shim;  // omni-shim of this installation
   int namespaces_error = 0;                   // error number of the attempt; 0: they work

@@ -151,6 +151,8 @@ std::vector<Finding> judge(const HostFacts& facts) {
   std::vector<Finding> findings{
       judge_program("uv", facts.uv, Health::warning, "builds the environments of models",
                     "install it: https://docs.astral.sh/uv (pip install uv)"),
+      judge_program("curl", facts.curl, Health::warning, "downloads the weights of models",
+                    "install it: apt install curl"),
       judge_program("python3", facts.python3, Health::warning, "runs Python handlers",
                     "install it: apt install python3"),
       judge_program("omni-shim", facts.shim, Health::problem, "starts and supervises instances",

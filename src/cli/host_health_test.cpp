@@ -11,6 +11,7 @@ namespace {
 HostFacts good_host() {
   HostFacts facts;
   facts.uv = "/usr/bin/uv";
+  facts.curl = "/usr/bin/curl";
   facts.python3 = "/usr/bin/python3";
   facts.shim = "/usr/lib/omni/omni-shim";
   facts.cgroup = CgroupVersion::v2;
@@ -46,6 +47,7 @@ TEST(HostHealth, FindsNothingWrongWithAGoodHost) {
 TEST(HostHealth, SaysWhatToDoAboutEachFlaw) {
   HostFacts facts = good_host();
   facts.uv.reset();
+  facts.curl.reset();
   facts.shim.reset();
   facts.namespaces_error = EPERM;
   facts.cgroup_writable = false;
@@ -55,16 +57,16 @@ TEST(HostHealth, SaysWhatToDoAboutEachFlaw) {
   facts.run_folder_private = false;
   facts.daemon_error = Error{ErrorCode::daemon_unreachable, "start one"};
   for (const auto& [check, health] :
-       {std::pair("uv", Health::warning), std::pair("omni-shim", Health::problem),
-        std::pair("namespaces", Health::warning), std::pair("cgroup", Health::warning),
-        std::pair("open files", Health::problem), std::pair("config", Health::problem),
-        std::pair("address", Health::problem), std::pair("run folder", Health::problem),
-        std::pair("daemon", Health::warning)}) {
+       {std::pair("uv", Health::warning), std::pair("curl", Health::warning),
+        std::pair("omni-shim", Health::problem), std::pair("namespaces", Health::warning),
+        std::pair("cgroup", Health::warning), std::pair("open files", Health::problem),
+        std::pair("config", Health::problem), std::pair("address", Health::problem),
+        std::pair("run folder", Health::problem), std::pair("daemon", Health::warning)}) {
     const Finding finding = finding_of(facts, check);
     EXPECT_EQ(finding.health, health) << check;
     EXPECT_NE(finding.fix, "") << check;
   }
-  EXPECT_EQ(judge(facts)[9].health, Health::warning) << "a machine without IPv6";
+  EXPECT_EQ(judge(facts)[10].health, Health::warning) << "a machine without IPv6";
 }
 
 TEST(HostHealth, AnAddressInUseIsRightWhenADaemonRuns) {

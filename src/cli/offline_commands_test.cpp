@@ -67,6 +67,77 @@ TEST_F(OfflineCommands, CheckReportsAsJson) {
   EXPECT_EQ(files[1].at("file").as_string(), (folder_.path() / "models/bad/model.toml").string());
 }
 
+class Gc : public OfflineCommands {
+ protected:
+  Gc() {
+    write("omni.toml", "");
+    write("models/good/model.toml", "task = \"other\"\n[engine]\nkind = \"python\"\n");
+    write("models/good/handler.py", "");
+    write("state/cache/good/1/x", "x");
+    write("state/cache/gone/1/x", std::string(10'000, 'x'));
+  }
+  Outcome gc(std::vector<std::string> flags = {}) {
+    flags.insert(flags.begin(), {"gc", "--root", folder_.path()});
+    return run_plain(std::move(flags));
+  }
+  bool is_there(const fs::path& path) { return fs::exists(folder_.path() / path); }
+};
+
+TEST_F(Gc, RemovesWhatNoModelUsesAndSaysWhatItFreed) {
+  const Outcome dry = gc({"--dry-run"});
+  EXPECT_EQ(dry.exit_code, 0) << dry.err;
+  EXPECT_THAT(dry.out, testing::MatchesRegex(
+                           "would remove cache/gone \\([0-9]+ KiB\\)\nwould free [0-9]+ KiB\n"));
+  EXPECT_TRUE(is_there("state/cache/gone/1/x"));
+  const Outcome outcome = gc();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, testing::StartsWith("removed cache/gone ("));
+  EXPECT_THAT(outcome.out, HasSubstr("\nfreed "));
+  EXPECT_FALSE(is_there("state/cache/gone"));
+  EXPECT_TRUE(is_there("state/cache/good/1/x"));
+  EXPECT_EQ(gc({"--json"}).out, "{\"dry_run\":false,\"removed\":[],\"busy\":[],\"freed\":0}\n");
+}
+
+TEST_F(Gc, RefusesWhileAModelIsNotValidUnlessForced) {
+  write("models/bad/model.toml", kBroken);
+  const Outcome refused = gc();
+  EXPECT_EQ(refused.exit_code, 78);
+  EXPECT_THAT(refused.err, HasSubstr("models/bad/model.toml:2"));
+  EXPECT_THAT(refused.err, HasSubstr("the model \"bad\" is not valid"));
+  EXPECT_THAT(refused.err, HasSubstr("--force"));
+  EXPECT_TRUE(is_there("state/cache/gone"));
+  EXPECT_EQ(gc({"--force"}).exit_code, 0);
+  EXPECT_FALSE(is_there("state/cache/gone"));
+}
+
+TEST_F(Gc, RefusesWhenAModelsFolderIsNotThere) {
+  fs::rename(folder_.path() / "models", folder_.path() / "elsewhere");
+  const Outcome refused = gc();
+  EXPECT_EQ(refused.exit_code, 78);
+  EXPECT_THAT(refused.err, HasSubstr("the models folder " + (folder_.path() / "models").string()));
+  EXPECT_TRUE(is_there("state/cache/good"));
+  EXPECT_EQ(gc({"--force"}).exit_code, 0);
+}
+
+TEST_F(Gc, RefusesWhileNoDaemonHasPreparedAModel) {
+  write("models/new/model.toml",
+        "task = \"other\"\n[engine]\nkind = \"python\"\nrequirements = \"r.txt\"\n");
+  write("models/new/handler.py", "");
+  write("models/new/r.txt", "six\n");
+  EXPECT_THAT(gc().err, HasSubstr("no daemon has prepared the model \"new\" yet"));
+  write("state/versions/new.json",
+        R"({"model": "new", "versions": [], "environments": [], "weights": []})");
+  EXPECT_EQ(gc().exit_code, 0);
+}
+
+TEST_F(Gc, TakesTheConfigThatTheDaemonHas) {
+  write("other.toml", "models = [\"others\"]\n");
+  write("others/gone/model.toml", "task = \"other\"\n[engine]\nkind = \"python\"\n");
+  write("others/gone/handler.py", "");
+  EXPECT_THAT(gc({"--config", folder_.path() / "other.toml"}).out, HasSubstr("cache/good"));
+  EXPECT_TRUE(is_there("state/cache/gone"));
+}
+
 TEST_F(OfflineCommands, ServeGetsEverythingReadAndChecked) {
   write_node(kBroken);
   ServeOptions seen;

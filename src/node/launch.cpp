@@ -33,9 +33,28 @@ int thread_count(const ModelSpec& spec) {
   return std::max(1, static_cast<int>(std::ceil(spec.cpus)));
 }
 
-std::string python_of(const Provisioned& provisioned) {
-  return provisioned.env_dir.empty() ? "/usr/bin/python3"
-                                     : (provisioned.env_dir / "bin/python").string();
+// Where an interpreter has its library: the folder over its bin. Nothing for the system's, which
+// every instance sees anyway.
+std::filesystem::path home_of(const std::filesystem::path& python) {
+  const std::filesystem::path bin = python.parent_path();
+  const std::filesystem::path home = bin.filename() == "bin" ? bin.parent_path() : python;
+  const bool of_system = home == "/" || home == "/usr" || home == "/usr/local";
+  return of_system ? std::filesystem::path() : home;
+}
+
+// Of the interpreter and of all that it leads to: an environment's Python is a link to the one that
+// it was made with, and that may be a link too.
+std::vector<std::filesystem::path> homes_of(std::filesystem::path python) {
+  constexpr int kMostLinks = 16;
+  std::vector<std::filesystem::path> homes;
+  std::error_code status;
+  for (int links = 0; links < kMostLinks; ++links) {
+    if (auto home = home_of(python); !home.empty()) homes.push_back(std::move(home));
+    const std::filesystem::path target = std::filesystem::read_symlink(python, status);
+    if (status) break;
+    python = (python.parent_path() / target).lexically_normal();
+  }
+  return homes;
 }
 
 Result<std::map<std::string, std::string>> environment(const LaunchContext& context,
@@ -82,7 +101,7 @@ std::vector<std::string> python_command(const ModelSpec& spec, const Provisioned
                                      {"concurrency", spec.concurrency},
                                      {"weights", std::move(weights)},
                                      {"cache_dir", cache.string()}};
-  return {python_of(provisioned), "-m", "omni_runtime", boost::json::serialize(settings)};
+  return {provisioned.python.string(), "-m", "omni_runtime", boost::json::serialize(settings)};
 }
 
 std::vector<LaunchPlan::Reach> reach(const LaunchContext& context, const ModelSpec& spec,
@@ -90,6 +109,11 @@ std::vector<LaunchPlan::Reach> reach(const LaunchContext& context, const ModelSp
                                      const std::filesystem::path& cache) {
   std::vector<LaunchPlan::Reach> paths{{spec.dir, false}, {cache, true}, {plan.run_dir, true}};
   if (!provisioned.env_dir.empty()) paths.push_back({provisioned.env_dir, false});
+  if (spec.python || !provisioned.env_dir.empty()) {
+    for (const auto& home : homes_of(provisioned.python)) {
+      if (home != provisioned.env_dir) paths.push_back({home, false});
+    }
+  }
   for (const auto& [name, path] : provisioned.weights) paths.push_back({path, false});
   if (spec.python) paths.push_back({context.python_path, false});
   const std::filesystem::path program = plan.argv.front();

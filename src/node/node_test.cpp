@@ -44,6 +44,7 @@ ModelSpec command_spec() {
 
 Provisioned provisioned() {
   return {.version = "abc",
+          .python = "/state/environments/1/bin/python",
           .env_dir = "/state/environments/1",
           .weights = {{"gguf", "/state/weights/x.gguf"}}};
 }
@@ -96,8 +97,40 @@ TEST(Launch, RunsHandlersInTheirEnvironmentWithSettings) {
 
   Provisioned bare = provisioned();
   bare.env_dir.clear();
+  bare.python = "/usr/bin/python3";
   plan = make_launch_plan(context, spec, bare, InstanceId{3}).value();
-  EXPECT_EQ(plan.argv[0], "/usr/bin/python3") << "without requirements the system's Python serves";
+  EXPECT_EQ(plan.argv[0], "/usr/bin/python3") << "without requirements the interpreter serves";
+}
+
+TEST(Launch, LetsAModelReachItsInterpreterAndWhatThatLinksTo) {
+  TemporaryFolder folder;
+  const auto real = folder.path() / "real/bin/python3.12";
+  std::filesystem::create_directories(real.parent_path());
+  ASSERT_TRUE(write_file_atomic(real, "", 0755).ok());
+  for (const char* bin : {"link/bin", "venv/bin"})
+    std::filesystem::create_directories(folder.path() / bin);
+  std::filesystem::create_symlink("../../real/bin/python3.12", folder.path() / "link/bin/python3");
+  std::filesystem::create_symlink(folder.path() / "link/bin/python3",
+                                  folder.path() / "venv/bin/python");
+  ModelSpec spec = command_spec();
+  spec.command.reset();
+  spec.python = PythonEngine{};
+  Provisioned ready = provisioned();
+  ready.env_dir.clear();
+  ready.python = folder.path() / "venv/bin/python";
+  const NodePaths paths = NodePaths::below("/r");
+  const LaunchContext context{paths, "/lib/python", 700001, 0};
+  auto reached = [&](const std::filesystem::path& path) {
+    const auto plan = make_launch_plan(context, spec, ready, InstanceId{3}).value();
+    return std::ranges::any_of(plan.reach, [&](const LaunchPlan::Reach& reach) {
+      return reach.path == path && !reach.writable;
+    });
+  };
+  EXPECT_TRUE(reached(folder.path() / "venv"));
+  EXPECT_TRUE(reached(folder.path() / "link"));
+  EXPECT_TRUE(reached(folder.path() / "real"));
+  ready.python = "/usr/bin/python3";
+  EXPECT_FALSE(reached("/usr")) << "every instance sees it anyway";
 }
 
 TEST(UidPool, KeepsEveryModelsUidOverRestarts) {

@@ -30,6 +30,28 @@ bool is_settled(const struct stat& info) {
   return std::time(nullptr) - info.st_ctim.tv_sec > kSettleSeconds;
 }
 
+std::string finish_hex(EVP_MD_CTX* context) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
+  unsigned size = 0;
+  if (EVP_DigestFinal_ex(context, digest.data(), &size) != 1) throw std::bad_alloc();
+  std::string hex;
+  for (unsigned i = 0; i < size; ++i) hex += fmt::format("{:02x}", digest[i]);
+  return hex;
+}
+
+// Hands the file's content to `take` in pieces.
+template <typename Take>
+Result<void> read_pieces(int fd, const std::filesystem::path& file, const Take& take) {
+  std::vector<char> buffer(1 << 18);
+  for (;;) {
+    const ssize_t n = ::read(fd, buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno_error("cannot read " + file.string());
+    if (n == 0) return {};
+    take(std::string_view(buffer.data(), static_cast<std::size_t>(n)));
+  }
+}
+
 }  // namespace
 
 struct Sha256::State {
@@ -53,13 +75,23 @@ void Sha256::field(std::string_view content) {
   update(content);
 }
 
-std::string Sha256::finish() {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
-  unsigned size = 0;
-  if (EVP_DigestFinal_ex(state_->context, digest.data(), &size) != 1) throw std::bad_alloc();
-  std::string hex;
-  for (unsigned i = 0; i < size; ++i) hex += fmt::format("{:02x}", digest[i]);
-  return hex;
+std::string Sha256::finish() { return finish_hex(state_->context); }
+
+Result<std::string> git_blob_sha1(const std::filesystem::path& file) {
+  Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info = {};
+  if (!fd || ::fstat(fd.get(), &info) != 0) return errno_error("cannot open " + file.string());
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
+                                                                        EVP_MD_CTX_free);
+  auto update = [&context](std::string_view bytes) {
+    if (EVP_DigestUpdate(context.get(), bytes.data(), bytes.size()) != 1) throw std::bad_alloc();
+  };
+  if (EVP_DigestInit_ex(context.get(), EVP_sha1(), nullptr) != 1) throw std::bad_alloc();
+  std::string start = fmt::format("blob {}", info.st_size);
+  start += '\0';
+  update(start);
+  CHECK(read_pieces(fd.get(), file, update));
+  return finish_hex(context.get());
 }
 
 Result<std::string> FileDigests::of(const std::filesystem::path& file) {
@@ -73,14 +105,7 @@ Result<std::string> FileDigests::of(const std::filesystem::path& file) {
     if (known != entries_.end() && is_same(known->second.seen, before)) return known->second.digest;
   }
   Sha256 hash;
-  std::vector<char> buffer(1 << 18);
-  for (;;) {
-    const ssize_t n = ::read(fd.get(), buffer.data(), buffer.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno_error("cannot read " + file.string());
-    if (n == 0) break;
-    hash.update({buffer.data(), static_cast<std::size_t>(n)});
-  }
+  CHECK(read_pieces(fd.get(), file, [&hash](std::string_view bytes) { hash.update(bytes); }));
   std::string digest = hash.finish();
   struct stat after = {};
   if (::fstat(fd.get(), &after) == 0 && is_same(before, after) && is_settled(after)) {

@@ -32,6 +32,9 @@ class Sha256 {
   std::unique_ptr<State> state_;
 };
 
+// The name that git gives to this content: SHA-1 of "blob SIZE\0" and the content. Blocking.
+Result<std::string> git_blob_sha1(const std::filesystem::path& file);
+
 // Digests of files, kept while a file's inode, size and times stand still, so that gigabytes of
 // weights are read once and not at each start. Shared by the worker threads.
 class FileDigests {

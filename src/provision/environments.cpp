@@ -69,6 +69,9 @@ std::vector<std::string> install_arguments(const EnvironmentRecipe& recipe,
   if (!recipe.overrides.empty()) {
     arguments.insert(arguments.end(), {"--override", (dir / "overrides.txt").string()});
   }
+  if (!recipe.index.empty()) {
+    arguments.insert(arguments.end(), {"--default-index", recipe.index});
+  }
   return arguments;
 }
 
@@ -92,7 +95,7 @@ Result<void> finish(const std::filesystem::path& dir, const std::string& hash) {
 asio::awaitable<Result<void>> install(asio::thread_pool& workers, Uv uv, EnvironmentRecipe recipe,
                                       std::filesystem::path dir, std::filesystem::path log,
                                       int lock, LineSink progress) {
-  std::vector<std::string> create{"venv", dir.string(), "--python", kPython};
+  std::vector<std::string> create{"venv", dir.string(), "--python", recipe.interpreter};
   CO_CHECK(co_await uv.run(std::move(create), lock, log, progress));
   auto write = [recipe, dir] { return write_inputs(recipe, dir); };
   CO_CHECK(co_await on_workers(workers, write));
@@ -120,6 +123,7 @@ std::string EnvironmentRecipe::hash() const {
   hash.field(python);
   hash.field(requirements);
   hash.field(overrides);
+  if (!index.empty()) hash.field(index);
   return hash.finish();
 }
 
@@ -139,25 +143,6 @@ Result<EnvironmentRecipe> read_recipe(const std::filesystem::path& requirements,
   TRY(recipe.overrides, read_file(overrides));
   CHECK(refuse_includes(overrides, recipe.overrides));
   return recipe;
-}
-
-asio::awaitable<Result<std::string>> describe_python() {
-  std::string description = fmt::format("{}\n", kPython);
-  LineSink append = [&](std::string_view line) { description += fmt::format("{}\n", line); };
-  ProcessSpec process{
-      .argv = {kPython, "-I", "-c",
-               "import sys, sysconfig; print(sys.implementation.name, *sys.version_info[:3], "
-               "sysconfig.get_platform())"},
-      .env = {"PATH=/usr/bin:/bin", "LANG=C.UTF-8"}};
-  auto ran = co_await run_process(std::move(process), 30s, std::move(append));
-  if (!ran.ok() || !ran->success()) {
-    const std::string why = ran.ok() ? to_string(*ran) : ran.error().message;
-    co_return Error{ErrorCode::provision_failed,
-                    fmt::format("{} does not run ({}): install it, on Debian with "
-                                "`apt install python3`",
-                                kPython, why)};
-  }
-  co_return description;
 }
 
 Environments::Environments(asio::io_context& loop, asio::thread_pool& workers,

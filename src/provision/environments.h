@@ -18,9 +18,11 @@ namespace omni {
 
 // What an environment is made of.
 struct EnvironmentRecipe {
-  std::string requirements;  // the file's content
-  std::string overrides;     // content, or empty
-  std::string python;        // describe_python()
+  std::string requirements;      // the file's content
+  std::string overrides;         // content, or empty
+  std::string python;            // Interpreter::description
+  std::string interpreter = {};  // its path, which `python` starts with
+  std::string index = {};        // URL of the package index, or empty
 
   bool is_lock() const;  // it has hashes
   std::string hash() const;
@@ -29,9 +31,6 @@ struct EnvironmentRecipe {
 // Reads and checks the two files; `overrides` may be empty. Blocking.
 Result<EnvironmentRecipe> read_recipe(const std::filesystem::path& requirements,
                                       const std::filesystem::path& overrides, std::string python);
-
-// Python's path, version and platform: what environments depend on.
-asio::awaitable<Result<std::string>> describe_python();
 
 class Environments {
  public:

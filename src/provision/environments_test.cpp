@@ -32,6 +32,9 @@ TEST(Environment, HashDependsOnEachPart) {
   other = recipe();
   other.python += "x";
   EXPECT_NE(other.hash(), base);
+  other = recipe();
+  other.index = "https://i";
+  EXPECT_NE(other.hash(), base);
   // Fields do not run into each other.
   EXPECT_NE((EnvironmentRecipe{"ab", "c", ""}).hash(), (EnvironmentRecipe{"a", "bc", ""}).hash());
 }

@@ -9,6 +9,7 @@ extern "C" {
 #include <fmt/format.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -69,10 +70,21 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return result;
 }
 
+// A file in memory that holds the text: it has no name on any disk, and needs no writer.
+Result<Fd> input_of(std::string_view text) {
+  Fd file(::memfd_create("input", MFD_CLOEXEC));
+  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+      ::lseek(file.get(), 0, SEEK_SET) != 0) {
+    return errno_error("cannot hand over a program's input");
+  }
+  return file;
+}
+
 Result<pid_t> spawn(const ProcessSpec& spec, int output) {
+  TRY(const Fd input, input_of(spec.input));
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_adddup2(&actions, input.get(), STDIN_FILENO);
   ::posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
   ::posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
   ::posix_spawn_file_actions_addchdir_np(&actions, "/");

@@ -1,4 +1,4 @@
-// A helper program, run from a coroutine: uv, python.
+// A helper program, run from a coroutine: uv, curl, python.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -20,6 +20,8 @@ struct ProcessSpec {
   // Stays open in the process as descriptor 3: a lock (flock) passed so is held until the process
   // has ended, even if the daemon ends before it. -1: none.
   int inherited_fd = -1;
+  // Standard input, whole. The way for secrets: arguments and environments show in process lists.
+  std::string input = {};
 };
 
 struct ExitStatus {
@@ -32,7 +34,7 @@ std::string to_string(ExitStatus status);  // "exit code 1", "signal 9"
 
 using LineSink = std::function<void(std::string_view line)>;
 
-// Runs it in a process group of its own, standard input empty, output and errors to `on_line`.
+// Runs it in a process group of its own, output and errors to `on_line`.
 // When this returns, the process has ended and what was left of its group has been killed. After
 // `limit`, or when the coroutine is cancelled, all of it is killed; a cancelled call ends by Asio's
 // operation_aborted, like any other.

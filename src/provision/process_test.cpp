@@ -56,6 +56,14 @@ TEST_F(Process, SeesOnlyTheGivenEnvironmentAndNoInput) {
   EXPECT_THAT(lines_, ElementsAre("PATH=/usr/bin:/bin", "X=y", "/"));
 }
 
+TEST_F(Process, ReadsItsInputWhole) {
+  ProcessSpec spec = shell("cat; wc -c < /proc/self/fd/0");
+  spec.input = std::string(100'000, 'x') + "\nsecret\n";
+  ASSERT_TRUE(run(std::move(spec)).ok());
+  EXPECT_EQ(lines_.at(lines_.size() - 2), "secret");
+  EXPECT_EQ(lines_.back(), "100008");
+}
+
 TEST_F(Process, TellsExitCodesAndSignals) {
   EXPECT_EQ(to_string(run(shell("exit 3")).value()), "exit code 3");
   EXPECT_EQ(to_string(run(shell("kill -TERM $$")).value()), "signal 15");

@@ -1,6 +1,6 @@
 // Makes what a version needs ready ahead of its start: the environment (uv, from a hashed lock or
-// requirements.txt, cached by hash, shared), the weights, and the version's hash.
-// docs/contracts/provision.md.
+// requirements.txt, cached by hash, shared), the weights, and the version's hash. Notes what each
+// model uses, for `omni gc`. docs/contracts/provision.md.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -15,14 +15,16 @@
 #include "base/result.h"
 #include "config/model_spec.h"
 #include "config/node_config.h"
+#include "provision/curl.h"
 
 namespace omni {
 
 namespace asio = boost::asio;
 
 struct Provisioned {
-  std::string version;                                   // hex hash of spec, files and environment
-  std::filesystem::path env_dir;                         // the virtual environment, or empty
+  std::string version;            // hex hash of spec, files and environment
+  std::filesystem::path python;   // what runs handlers: the environment's, else engine.python
+  std::filesystem::path env_dir;  // the virtual environment, or empty
   std::map<std::string, std::filesystem::path> weights;  // by weight name
 };
 
@@ -31,7 +33,8 @@ using ProgressSink = std::function<void(std::string_view line)>;
 
 class Provisioner {
  public:
-  Provisioner(asio::io_context& loop, asio::thread_pool& workers, NodePaths paths);
+  Provisioner(asio::io_context& loop, asio::thread_pool& workers, NodePaths paths,
+              DownloadLimits limits = {});
   ~Provisioner();
 
   // Idempotent and safe from several at once: the second waits for the first. An interrupted build
@@ -42,6 +45,7 @@ class Provisioner {
 
  private:
   struct Impl;
+  class Preparation;            // one call
   std::shared_ptr<Impl> impl_;  // with calls that still run
 };
 

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "provision/digest.h"
+#include "provision/file_lock.h"
 #include "provision/provision_test_support.h"
 #include "provision/provisioner.h"
+#include "provision/use_records.h"
 
 namespace omni {
 namespace {
@@ -206,6 +208,80 @@ TEST_F(Provision, NeedsNoUvWithoutRequirements) {
   ASSERT_TRUE(ready.ok()) << ready.error().message;
   EXPECT_TRUE(ready->env_dir.empty());
   EXPECT_EQ(ready->version.size(), 64U);
+}
+
+TEST_F(Provision, AnotherInterpreterMakesAnotherEnvironment) {
+  auto first = provision();
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  EXPECT_EQ(first->python, first->env_dir / "bin/python");
+  const auto python = folder_.path() / "own/bin/python3";
+  std::filesystem::create_directories(python.parent_path());
+  std::filesystem::create_symlink("/usr/bin/python3", python);
+  spec_.interpreter = python;
+  auto second = provision();
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  EXPECT_NE(second->env_dir, first->env_dir);
+  EXPECT_THAT(calls()[2],
+              HasSubstr("venv " + second->env_dir.string() + " --python " + python.string()));
+}
+
+TEST_F(Provision, WithoutRequirementsTheInterpreterRunsTheHandler) {
+  spec_.requirements.clear();
+  auto system = provision();
+  ASSERT_TRUE(system.ok()) << system.error().message;
+  EXPECT_EQ(system->python, "/usr/bin/python3");
+  const auto python = folder_.path() / "own/bin/python3";
+  std::filesystem::create_directories(python.parent_path());
+  std::filesystem::create_symlink("/usr/bin/python3", python);
+  spec_.interpreter = python;
+  auto own = provision();
+  ASSERT_TRUE(own.ok()) << own.error().message;
+  EXPECT_EQ(own->python, python);
+  EXPECT_NE(own->version, system->version);
+  spec_.interpreter = "3.1";
+  auto missing = provision();
+  ASSERT_FALSE(missing.ok());
+  EXPECT_THAT(missing.error().message, HasSubstr("model \"m\": Python 3.1 is not installed"));
+}
+
+TEST_F(Provision, AnIndexIsHandedToUvAndMakesAnotherEnvironment) {
+  auto first = provision();
+  spec_.index = "https://index.example/simple";
+  auto second = provision();
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_NE(first->env_dir, second->env_dir);
+  EXPECT_THAT(calls()[1], Not(HasSubstr("--default-index")));
+  EXPECT_THAT(calls()[3], HasSubstr("--default-index https://index.example/simple"));
+}
+
+TEST_F(Provision, WhatIsRemovedBeforeItIsNotedIsPreparedAgain) {
+  // Garbage is removed while this lock is held; the daemon comes to it when all is ready.
+  std::filesystem::create_directories(records_folder(state()));
+  std::optional<Fd> garbage = try_lock_file(garbage_lock(state())).value();
+  auto remove_when_ready = [&](std::string_view line) {
+    if (line != "m: waiting for `omni gc`") return;
+    std::filesystem::remove_all(state() / "environments");
+    asio::post(loop_, [&garbage] { garbage.reset(); });
+  };
+  auto ready = await(provisioner_->provision(spec_, remove_when_ready));
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  EXPECT_TRUE(std::filesystem::exists(ready->env_dir / ".complete"));
+  EXPECT_THAT(calls(), SizeIs(4));
+  EXPECT_THAT(read_record(record_file(state(), "m"))->environments,
+              testing::ElementsAre(ready->env_dir.filename()));
+}
+
+TEST_F(Provision, HoldsWhatItHasPreparedAsLongAsItLives) {
+  ASSERT_TRUE(provision().ok());
+  EXPECT_FALSE(try_lock_file(model_lock(state(), "m")).value());
+  provisioner_.reset();
+  EXPECT_TRUE(try_lock_file(model_lock(state(), "m")).value());
+}
+
+TEST_F(Provision, AFailedPreparationKeepsWhatItHasSoFar) {
+  spec_.weights = {{.name = "w", .source = "file:none.bin"}};
+  ASSERT_FALSE(provision().ok());
+  EXPECT_THAT(read_record(record_file(state(), "m"))->environments, SizeIs(1));
 }
 
 TEST_F(Provision, AFileWeightIsCheckedAgainstItsDigest) {

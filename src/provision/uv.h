@@ -3,23 +3,18 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "base/fd.h"
 #include "base/result.h"
 #include "provision/process.h"
+#include "provision/programs.h"
 
 namespace omni {
 
-// The interpreter of all environments: the system's, which every instance's user can read.
+// The interpreter where model.toml names none: the system's, which every instance's user can read.
 inline constexpr const char* kPython = "/usr/bin/python3";
-
-using Variables = std::map<std::string, std::string>;
-
-// This process's environment, by name.
-Variables process_environment();
 
 class Uv {
  public:

