@@ -213,9 +213,13 @@ class Lengths:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What the generator and the player both take."""
-    parser.add_argument("--trace", type=Path, help="arrivals of this file instead of generated ones")
+    parser.add_argument(
+        "--trace", type=Path, help="arrivals of this file instead of generated ones"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--models", type=int, default=73, help="how many; ranks beyond are left out")
+    parser.add_argument(
+        "--models", type=int, default=73, help="how many; ranks beyond are left out"
+    )
     parser.add_argument("--hours", type=float, default=24, help="before compression (default 24)")
     parser.add_argument("--rate", type=float, help="requests per hour, on average over a day")
     parser.add_argument("--speed", type=float, default=1, help="time compression (default 1)")

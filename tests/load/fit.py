@@ -41,7 +41,9 @@ def weibull(gaps: Sequence[float]) -> list[float]:
     best = (-math.inf, 1.0, 1.0)
     for scale in (10 * 1.05**i for i in range(80)):
         for shape in (0.4 * 1.04**i for i in range(42)):
-            left = [math.exp(-((second / scale) ** shape)) for second in range(int(SESSION_GAP) + 2)]
+            left = [
+                math.exp(-((second / scale) ** shape)) for second in range(int(SESSION_GAP) + 2)
+            ]
             total = 1 - left[-1]
             likelihood = sum(
                 n * math.log(max(left[gap] - left[gap + 1], 1e-12) / total)
@@ -55,7 +57,7 @@ def by_model(arrivals: Sequence[Arrival]) -> list[list[Arrival]]:
     models: dict[int, list[Arrival]] = collections.defaultdict(list)
     for arrival in arrivals:
         models[arrival.model].append(arrival)
-    return [models[rank] for rank in range(max(models) + 1)]
+    return [models[rank] for rank in sorted(models)]
 
 
 def gaps_of(arrivals: Sequence[Arrival]) -> list[float]:
@@ -162,32 +164,53 @@ def variation(values: Sequence[float]) -> float:
     return statistics.pstdev(values) / statistics.fmean(values)
 
 
-def measures() -> dict[str, Callable[[Sequence[Arrival]], float]]:
-    table: dict[str, Callable[[Sequence[Arrival]], float]] = {"requests": len}
+Measure = Callable[[Sequence[Arrival]], float]
+
+
+def share_of(rank: int) -> Measure:
+    return lambda arrivals: 100 * sum(a.model == rank for a in arrivals) / len(arrivals)
+
+
+def gap_quantile(share: float, rank: int | None = None) -> Measure:
+    return lambda arrivals: quantile(sorted(gaps_of(only(arrivals, rank))), share)
+
+
+def gap_variation(rank: int) -> Measure:
+    return lambda arrivals: variation(gaps_of(only(arrivals, rank)))
+
+
+def service_quantile(share: float) -> Measure:
+    return lambda arrivals: quantile(sorted(a.service_seconds for a in arrivals), share)
+
+
+def lru(size: int) -> Measure:
+    return lambda arrivals: 100 * lru_hits(arrivals, size)
+
+
+def only(arrivals: Sequence[Arrival], rank: int | None) -> list[Arrival]:
+    return [a for a in arrivals if rank is None or a.model == rank]
+
+
+def measures() -> dict[str, Measure]:
+    table: dict[str, Measure] = {"requests": len}
     for rank in (0, 3, 10):
-        table[f"share of rank {rank}, %"] = lambda a, rank=rank: (
-            100 * sum(x.model == rank for x in a) / len(a)
-        )
-    table["models seen"] = lambda a: len({x.model for x in a})
+        table[f"share of rank {rank}, %"] = share_of(rank)
+    table["models seen"] = lambda arrivals: len({a.model for a in arrivals})
     for share in (0.25, 0.5, 0.9, 0.99):
-        table[f"gap of all, p{share * 100:.0f}, s"] = lambda a, share=share: quantile(
-            sorted(gaps_of(a)), share
-        )
+        table[f"gap of all, p{share * 100:.0f}, s"] = gap_quantile(share)
     for rank in (0, 2, 5, 10):
         for share in (0.25, 0.5, 0.9):
-            table[f"gap of rank {rank}, p{share * 100:.0f}, s"] = lambda a, r=rank, s=share: (
-                quantile(sorted(gaps_of([x for x in a if x.model == r])), s)
-            )
-        table[f"gap of rank {rank}, variation"] = lambda a, r=rank: variation(
-            gaps_of([x for x in a if x.model == r])
-        )
+            table[f"gap of rank {rank}, p{share * 100:.0f}, s"] = gap_quantile(share, rank)
+        table[f"gap of rank {rank}, variation"] = gap_variation(rank)
     for share in (0.5, 0.9, 0.99):
-        table[f"service, p{share * 100:.0f}, s"] = lambda a, share=share: quantile(
-            sorted(x.service_seconds for x in a), share
-        )
+        table[f"service, p{share * 100:.0f}, s"] = service_quantile(share)
     for size in (4, 8, 16):
-        table[f"LRU hits, {size} models, %"] = lambda a, size=size: 100 * lru_hits(a, size)
+        table[f"LRU hits, {size} models, %"] = lru(size)
     return table
+
+
+def shown_as(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def compare(arrivals: Sequence[Arrival]) -> str:
@@ -201,7 +224,7 @@ def compare(arrivals: Sequence[Arrival]) -> str:
     for name, measure in measures().items():
         values = sorted(measure(each) for each in generated)
         shown = [measure(arrivals), statistics.median(values), values[0], values[-1]]
-        lines.append(f"| {name} | " + " | ".join(f"{value:.4g}" for value in shown) + " |")
+        lines.append(f"| {name} | " + " | ".join(map(shown_as, shown)) + " |")
     return "\n".join(lines)
 
 
