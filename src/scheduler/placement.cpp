@@ -390,8 +390,8 @@ Duration Scheduler::Impl::busy_wait(const Model& claimant, const Model& victim) 
   return std::min(fair_wait(claimant), std::max(limits.min_residency, 4 * dearer));
 }
 
-// Idle: at once, or nearly. Busy: for a claimant that has waited, and not when it has just come, so
-// that loads do not eat all the time.
+// Idle: at once, or nearly. Busy: for a claimant that has waited, and not when it has just come: of
+// a contested place's time a third at most goes to loads.
 bool Scheduler::Impl::may_close(const Instance& instance, const Model* claimant) const {
   const Model& model = *instance.model;
   const bool busy = instance.in_flight > 0 || !model.queue.empty();
@@ -399,7 +399,7 @@ bool Scheduler::Impl::may_close(const Instance& instance, const Model* claimant)
   if (claimant == nullptr) return false;
   const Ticket* oldest = claimant->queue.oldest();
   if (oldest != nullptr && now - oldest->arrived < busy_wait(*claimant, model)) return false;
-  return now - instance.resident_since >= std::max(limits.min_residency, start_cost(model));
+  return now - instance.resident_since >= std::max(limits.min_residency, 2 * start_cost(model));
 }
 
 // Victims that free at least `needed`, or none.

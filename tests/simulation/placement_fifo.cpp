@@ -107,15 +107,26 @@ class FifoNode {
   void swap(std::uint32_t target, const std::vector<std::uint32_t>& evicts, Request request) {
     swaps_[target] = {evicts, {request}};
     for (std::uint32_t victim : evicts) models_[victim].ready = false;
-    const Duration stopping = evicts.empty() ? Duration{} : machine_.stop;
-    events_.after(stopping, [this, target] {
+    events_.after(evicts.empty() ? Duration{} : machine_.stop, [this, target] {
       for (std::uint32_t victim : swaps_[target].evicts) models_[victim].running = false;
       models_[target].running = true;
-      ++meter_.counted.starts;
-      meter_.loads(events_.now(), 1);
+      to_load_.push_back(target);
+      load_next();
     });
-    events_.after(stopping + machine_.load, [this, target] {
+  }
+
+  // The machine loads so many at once at full speed, whoever asks: the others wait.
+  void load_next() {
+    if (to_load_.empty() || loading_ == machine_.loads) return;
+    const std::uint32_t target = to_load_.front();
+    to_load_.pop_front();
+    ++loading_;
+    ++meter_.counted.starts;
+    meter_.loads(events_.now(), 1);
+    events_.after(machine_.load, [this, target] {
       meter_.loads(events_.now(), -1);
+      --loading_;
+      load_next();
       models_[target].ready = true;
       const Swap done = std::move(swaps_[target]);
       swaps_.erase(target);
@@ -161,7 +172,9 @@ class FifoNode {
   Meter meter_;
   std::map<std::uint32_t, Model> models_;
   std::map<std::uint32_t, Swap> swaps_;  // under way, by their target
-  std::deque<Request> queue_;            // of all models, in order of arrival
+  std::deque<std::uint32_t> to_load_;    // targets whose victims have left
+  std::uint32_t loading_ = 0;
+  std::deque<Request> queue_;  // of all models, in order of arrival
 };
 
 }  // namespace

@@ -70,6 +70,7 @@ class OmniNode {
     SchedulerLimits limits;
     limits.queue_per_model = limits.queue_total = static_cast<std::uint32_t>(requests);
     limits.loads_per_device = machine.loads;
+    limits.check_invariants = false;  // world.cpp looks after them, in less regular surroundings
     return limits;
   }
 
