@@ -160,8 +160,10 @@ class OmniNode {
     Process& process = processes_.at(stop.instance);
     events_.after(machine_.stop, [this, &process] {
       std::erase(models_[process.rank].processes, &process);
+      const InstanceId id = process.id;
+      processes_.erase(id);
       keep_ticking();
-      feed(scheduler_.on_stopped(process.id, events_.now()));
+      feed(scheduler_.on_stopped(id, events_.now()));
     });
   }
   void act(const EvictInstance& evict) {
