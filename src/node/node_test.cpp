@@ -119,7 +119,7 @@ TEST(Launch, LetsAModelReachItsInterpreterAndWhatThatLinksTo) {
   ready.env_dir.clear();
   ready.python = folder.path() / "venv/bin/python";
   const NodePaths paths = NodePaths::below("/r");
-  const LaunchContext context{paths, "/lib/python", 700001, 0};
+  const LaunchContext context{.paths = paths, .python_path = "/lib/python", .uid = 700001};
   auto reached = [&](const std::filesystem::path& path) {
     const auto plan = make_launch_plan(context, spec, ready, InstanceId{3}).value();
     return std::ranges::any_of(plan.reach, [&](const LaunchPlan::Reach& reach) {

@@ -77,16 +77,19 @@ struct Scheduler::Impl {
   Bytes permanent_bytes(const Device& device, const Model* besides) const;
   Bytes leaving_bytes(const Device& device) const;
   std::uint32_t slots_used(const Device& device) const;
+  bool slot_soon(const Device& device) const;
   bool waits_for_drain(const Model& claimant) const;
+  void exchange_victims(Model& model);
   void drop_claim(Model& model);
   void forget_claim(Model& model);
   Duration start_cost(const Model& model) const;
   Duration fair_wait(const Model& model) const;
+  Duration busy_wait(const Model& claimant, const Model& victim) const;
   double reuse_rate(const Model& model, TimePoint at) const;
   double loss(const Model& model, TimePoint at) const;
   std::vector<Instance*> find_victims(const Device& device, const Model& claimant, Bytes needed,
                                       bool idle_only);
-  bool may_close(const Instance& instance, bool idle_only) const;
+  bool may_close(const Instance& instance, const Model* claimant) const;
   void serve_growth(Device& device);
 
   // ---- explain.cpp

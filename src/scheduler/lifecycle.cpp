@@ -250,6 +250,7 @@ Actions Scheduler::on_evicted(InstanceId id, TimePoint now) {
   if (instance == nullptr || instance->state != InstanceState::evicting) return impl_->finish();
   scheduling::Model& model = *instance->model;
   model.evict_time = smoothed(model.evict_time, now - instance->since);
+  instance->device->leave_time = smoothed(instance->device->leave_time, now - instance->since);
   instance->evicted_size = instance->grant;
   instance->over_since.reset();
   remove(instance->device->growing, instance);
@@ -264,6 +265,10 @@ Actions Scheduler::on_stopped(InstanceId id, TimePoint now) {
   impl_->begin(now);
   impl_->end_offers();
   if (auto* instance = impl_->find_instance(id)) {
+    if (instance->state == InstanceState::stopping && instance->grant > Bytes(0)) {
+      Duration& leave_time = instance->device->leave_time;
+      leave_time = smoothed(leave_time, now - instance->since);
+    }
     // An orderly end after it had served: whatever failed before is over.
     if (instance->resident_since != TimePoint{}) instance->model->crash_loop.reset();
     impl_->erase(*instance);

@@ -114,7 +114,7 @@ void Scheduler::Impl::pump(Device& device) {
     const bool aged = next->rank == DemandKey::kAged;
     ++next;  // place() may take this demand away
     if (model.claiming) continue;
-    if (slots_used(device) >= limits.loads_per_device) return;
+    if (!slot_soon(device)) return;
     const Placed placed = place(model);
     const bool without_claim = placed == Placed::waiting && !model.claiming;
     if (aged && (placed == Placed::no_room || without_claim)) {
@@ -143,9 +143,10 @@ Scheduler::Impl::Placed Scheduler::Impl::place(Model& model) {
   }
 
   // 2. A claim begins only when a load slot is to be had.
-  if (!model.claiming && slots_used(device) >= limits.loads_per_device) return Placed::no_slot;
+  if (!model.claiming && !slot_soon(device)) return Placed::no_slot;
 
   // 3. What it lacks: free bytes, then bytes on their way, then victims.
+  if (model.claiming) exchange_victims(model);
   Bytes pending;
   for (const Instance* victim : model.victims) pending += victim->grant;
   const Bytes shortage = std::max(Bytes(0), need - model.held - pending);
@@ -252,6 +253,22 @@ std::uint32_t Scheduler::Impl::slots_used(const Device& device) const {
   return used;
 }
 
+// Whether a claim that begins now finds a load slot when its victims have left: they leave while
+// the loads before it end.
+bool Scheduler::Impl::slot_soon(const Device& device) const {
+  const std::uint32_t used = slots_used(device);
+  if (used < limits.loads_per_device) return true;
+  const auto ends = [&](const Instance* instance) {
+    const Model& model = *instance->model;
+    const bool starts = instance->state == InstanceState::starting;
+    const Duration time = starts ? model.load_time : model.restore_time;
+    return instance->is_loading() && time > Duration{} &&
+           now - instance->since >= time - device.leave_time;
+  };
+  const auto ending = std::count_if(device.instances.begin(), device.instances.end(), ends);
+  return used < limits.loads_per_device + static_cast<std::uint32_t>(ending);
+}
+
 // A long answer of a victim holds up the claim; others may load meanwhile.
 bool Scheduler::Impl::waits_for_drain(const Model& claimant) const {
   return std::any_of(claimant.victims.begin(), claimant.victims.end(),
@@ -259,6 +276,27 @@ bool Scheduler::Impl::waits_for_drain(const Model& claimant) const {
                        return victim->state == InstanceState::draining &&
                               (victim->closed_busy || now - victim->since > kQuickDrain);
                      });
+}
+
+// Idle instances instead of victims that still answer: there is room sooner, and those may go on.
+void Scheduler::Impl::exchange_victims(Model& model) {
+  Device& device = *model.device;
+  std::vector<Instance*> late;
+  Bytes sure = model.held + device.ledger.free();
+  for (Instance* victim : model.victims) {
+    const bool answers = victim->state == InstanceState::draining && victim->in_flight > 0;
+    if (answers && victim->closing == Closing::for_load) {
+      late.push_back(victim);
+    } else {
+      sure += victim->grant;
+    }
+  }
+  const Bytes missing = need_of(model) - sure;
+  if (late.empty() || missing <= Bytes(0)) return;
+  const std::vector<Instance*> idle = find_victims(device, model, missing, true);
+  if (idle.empty()) return;
+  for (Instance* victim : idle) close(*victim, Closing::for_load, &model);
+  for (Instance* victim : late) reopen(*victim);
 }
 
 // Frees what it held; victims that have not left yet stay.
@@ -346,13 +384,23 @@ double Scheduler::Impl::loss(const Model& model, TimePoint at) const {
   return (cost > 0 ? cost : kDefaultCostSeconds) * reuse_rate(model, at);
 }
 
-bool Scheduler::Impl::may_close(const Instance& instance, bool idle_only) const {
+// How long a model waits until one that is busy is closed for it. Sooner or later that one is
+// loaded again: what is idle meanwhile costs nobody anything.
+Duration Scheduler::Impl::busy_wait(const Model& claimant, const Model& victim) const {
+  const Duration dearer = std::max(start_cost(claimant), start_cost(victim));
+  return std::min(fair_wait(claimant), std::max(limits.min_residency, 4 * dearer));
+}
+
+// Idle: at once, or nearly. Busy: for a claimant that has waited, and not when it has just come: of
+// a contested place's time a third at most goes to loads.
+bool Scheduler::Impl::may_close(const Instance& instance, const Model* claimant) const {
   const Model& model = *instance.model;
   const bool busy = instance.in_flight > 0 || !model.queue.empty();
   if (!busy) return now - instance.last_used >= limits.idle_residency;
-  if (idle_only) return false;
-  // Both have work: it keeps its place for a while, so that loads do not eat all the time.
-  return now - instance.resident_since >= std::max(limits.min_residency, start_cost(model));
+  if (claimant == nullptr) return false;
+  const Ticket* oldest = claimant->queue.oldest();
+  if (oldest != nullptr && now - oldest->arrived < busy_wait(*claimant, model)) return false;
+  return now - instance.resident_since >= std::max(limits.min_residency, 2 * start_cost(model));
 }
 
 // Victims that free at least `needed`, or none.
@@ -381,11 +429,11 @@ std::vector<scheduling::Instance*> Scheduler::Impl::find_victims(const Device& d
   for (const auto& [key, instance] : device.open) {
     if (now - key.first < limits.idle_residency) break;
     if (candidates.size() >= kCandidates && sum >= needed) break;
-    if (may_close(*instance, true)) collect(*instance);
+    if (may_close(*instance, nullptr)) collect(*instance);
   }
   if (sum < needed && !idle_only) {
     for (const auto& [key, instance] : device.open) {
-      if (!may_close(*instance, true) && may_close(*instance, false)) collect(*instance);
+      if (!may_close(*instance, nullptr) && may_close(*instance, &claimant)) collect(*instance);
     }
   }
   std::vector<Instance*> victims;

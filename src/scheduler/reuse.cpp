@@ -16,7 +16,7 @@ constexpr Duration kFirst = 250ms;  // the first bucket ends here, the next ones
 constexpr double kMemory = 64;
 // Expected before anything is known: of the gaps that reach a bucket this share ends in it, which
 // makes the rate fall with the idle time. It weighs as much as so many gaps.
-constexpr double kPriorShare = 0.3;
+constexpr double kPriorShare = 0.15;
 constexpr double kPriorWeight = 1;
 // What is less likely to be reached does not change a decision.
 constexpr double kUnlikely = 0.02;

@@ -60,7 +60,7 @@ TEST(Reuse, ManyShortGapsDoNotWearAwayTheLongOnes) {
 TEST(Reuse, WhatChangesIsLearnedAnew) {
   ReuseRecord changed = record({4s}, 100);
   for (int i = 0; i < 200; ++i) changed.add_gap(5min);
-  EXPECT_LT(changed.rate(1s), 2 * record({5min}, 200).rate(1s));
+  EXPECT_LT(changed.rate(1s), 3 * record({5min}, 200).rate(1s));
 }
 
 TEST(Reuse, TakesGapsAndIdleTimesOfAnyLength) {

@@ -213,6 +213,64 @@ TEST(Placement, RunsTwoLoadsAtOnceAndNoMore) {
   EXPECT_THAT(node.resident(1), ElementsAre("serve t1 i1", "start i3 m3 20 MiB"));
 }
 
+TEST(Placement, HigherPriorityGetsTheBytesFirst) {
+  SchedulerLimits limits;
+  limits.loads_per_device = 1;
+  Node node(100_MiB, limits);
+  for (std::uint64_t id : {1, 2, 3}) node.model(id, 30_MiB);
+  node.request(1, 1);
+  node.request(2, 2);
+  node.request(3, 3, 5);
+  EXPECT_THAT(node.resident(1), ElementsAre("serve t1 i1", "start i2 m3 30 MiB"));
+}
+
+TEST(Placement, AnAgedTicketComesBeforeAnyPriority) {
+  SchedulerLimits limits;
+  limits.loads_per_device = 1;
+  Node node(100_MiB, limits);
+  for (std::uint64_t id : {1, 2, 3}) node.model(id, 30_MiB);
+  node.request(1, 1);
+  node.request(2, 2);
+  node.tick(11s);
+  node.request(3, 3, 5);
+  EXPECT_THAT(node.resident(1), ElementsAre("serve t1 i1", "start i2 m2 30 MiB"));
+}
+
+TEST(Placement, VictimsLeaveWhileTheLoadBeforeEnds) {
+  SchedulerLimits limits;
+  limits.loads_per_device = 1;
+  Node node(100_MiB, limits);
+  for (std::uint64_t id : {1, 2, 3}) node.model(id, 50_MiB);
+  const auto load = [&](std::uint64_t ticket, std::uint64_t model, std::uint64_t instance) {
+    node.request(ticket, model);
+    node.tick(10s);
+    node.resident(instance);
+    node.activity(instance, 0);
+    node.tick(1s);
+  };
+  load(1, 1, 1);
+  load(2, 2, 2);
+  EXPECT_THAT(node.request(3, 3), ElementsAre("close i1"));
+  node.drained(1);
+  node.tick(2s);  // a stop takes two seconds
+  EXPECT_THAT(node.stopped(1), ElementsAre("start i3 m3 50 MiB"));
+  node.tick(10s);
+  node.resident(3);
+  node.activity(3, 0);
+  node.tick(1s);
+  EXPECT_THAT(node.request(4, 1), ElementsAre("close i2"));
+  node.drained(2);
+  node.tick(2s);
+  EXPECT_THAT(node.stopped(2), ElementsAre("start i4 m1 50 MiB"));
+  node.request(5, 2);
+  EXPECT_THAT(node.tick(7900ms), IsEmpty());
+  EXPECT_THAT(node.tick(100ms), ElementsAre("close i3"));  // m1 is there in two seconds
+  node.drained(3);
+  node.tick(2s);
+  EXPECT_THAT(node.stopped(3), IsEmpty());  // not more than one load at once
+  EXPECT_THAT(node.resident(4), ElementsAre("serve t4 i4", "start i5 m2 50 MiB"));
+}
+
 TEST(Placement, AbortsAStartThatNobodyWaitsFor) {
   Node node;
   node.model(1, 40_MiB);
@@ -320,6 +378,48 @@ TEST(Placement, NobodyTakesTheBytesThatALargeModelGathers) {
   EXPECT_THAT(node.stopped(1), ElementsAre("start i3 m2 100 MiB"));
 }
 
+// ---- Gathering
+
+TEST(Gathering, WhileAModelIsResidentItsLaterRequestsAreServedBeforeItIsClosed) {
+  Node node;
+  node.model(1, 60_MiB);
+  node.model(2, 60_MiB);
+  node.run(1, 1, 1);
+  node.now += 1min;
+  node.activity(1, 1);
+  EXPECT_THAT(node.request(2, 2), IsEmpty());
+  for (std::uint64_t ticket = 3; ticket < 12; ++ticket) {
+    node.now += 300ms;
+    EXPECT_THAT(node.request(ticket, 1), ElementsAre("serve t" + std::to_string(ticket) + " i1"));
+    node.activity(1, 1, 1);
+  }
+  node.activity(1, 0, 1);
+  EXPECT_THAT(node.tick(200ms), ElementsAre("close i1"));  // idle at last
+}
+
+TEST(Gathering, EndsWhenTheOtherHasWaitedForItsFairWait) {
+  Node node;
+  node.model(1, 60_MiB);
+  node.model(2, 60_MiB);
+  node.run(1, 1, 1);
+  node.now += 1min;
+  node.activity(1, 1);
+  node.request(2, 2);
+  Steps steps;
+  for (std::uint64_t ticket = 3; steps.empty(); ++ticket) {
+    node.now += 100ms;
+    node.request(ticket, 1);
+    node.activity(1, 1, 1);
+    steps = node.tick();
+    ASSERT_LT(ticket, 200u);
+  }
+  EXPECT_THAT(steps, ElementsAre("close i1"));
+  EXPECT_LE(node.explain(2).oldest_wait, SchedulerLimits{}.fair_wait);
+  node.request(300, 1);
+  node.drained(1);
+  EXPECT_THAT(node.stopped(1), ElementsAre("start i2 m2 60 MiB"));
+}
+
 // ---- Eviction
 
 TEST(Eviction, ClosesTheIdleModelAndStartsTheOtherWhenItIsGone) {
@@ -354,15 +454,15 @@ TEST(Eviction, SparesBusyModelEvenWhenOldest) {
   EXPECT_THAT(node.request(3, 3), ElementsAre("close i2"));
 }
 
-TEST(Eviction, ABusyModelKeepsItsPlaceAsLongAsItsStartTook) {
+TEST(Eviction, ABusyModelKeepsItsPlaceTwiceAsLongAsItsStartTook) {
   Node node;
   node.model(1, 60_MiB);
   node.model(2, 60_MiB);
   node.request(1, 1);
-  node.now += 4s;
-  node.resident(1);
   node.request(2, 2);
-  for (int i = 0; i < 39; ++i) {
+  node.now += 12s;  // m2 has waited long when m1 is there
+  node.resident(1);
+  for (int i = 0; i < 239; ++i) {
     node.now += 100ms;
     node.activity(1, 1);
     EXPECT_THAT(node.tick(), IsEmpty());
@@ -370,6 +470,72 @@ TEST(Eviction, ABusyModelKeepsItsPlaceAsLongAsItsStartTook) {
   node.now += 100ms;
   node.activity(1, 1);
   EXPECT_THAT(node.tick(), ElementsAre("close i1"));
+}
+
+TEST(Eviction, ABusyModelIsClosedOnlyForOneThatHasWaitedFourTimesWhatALoadCosts) {
+  Node node;
+  node.model(1, 60_MiB);
+  node.model(2, 60_MiB);
+  node.request(1, 1);
+  node.now += 2s;
+  node.resident(1);
+  node.now += 1min;
+  node.activity(1, 1);
+  EXPECT_THAT(node.request(2, 2), IsEmpty());
+  EXPECT_THAT(node.tick(7900ms), IsEmpty());
+  EXPECT_THAT(node.tick(100ms), ElementsAre("close i1"));
+}
+
+TEST(Eviction, TakesWhatBecomesIdleInsteadOfAVictimThatStillAnswers) {
+  Node node;
+  for (std::uint64_t id : {1, 2, 3}) node.model(id, 50_MiB);
+  node.run(1, 1, 1);
+  node.run(2, 2, 2);
+  node.now += 1min;
+  node.activity(1, 1);
+  node.activity(2, 1);
+  node.request(3, 3);
+  EXPECT_THAT(node.tick(10s), ElementsAre("close i1"));
+  node.now += 1s;
+  node.activity(2, 0, 1);
+  EXPECT_THAT(node.tick(200ms), ElementsAre("close i2", "open i1"));
+  EXPECT_THAT(node.drained(2), ElementsAre("stop i2"));
+  EXPECT_THAT(node.stopped(2), ElementsAre("start i3 m3 50 MiB"));
+}
+
+TEST(Eviction, SparesAModelThatIsExpectedBackEvenWhenItIsUnusedLonger) {
+  Node node;
+  for (std::uint64_t id : {1, 2, 3}) node.model(id, 50_MiB);
+  node.run(1, 1, 1);
+  node.run(2, 2, 2);
+  for (int i = 0; i < 20; ++i) {  // m1 every ten seconds, m2 every five minutes
+    for (int k = 0; k < 30; ++k) {
+      node.now += 10s;
+      node.activity(1, 0, 1);
+    }
+    node.activity(2, 0, 1);
+  }
+  node.now += 8s;
+  node.activity(1, 0, 1);
+  node.now += 1s;
+  node.activity(2, 0, 1);
+  node.now += 7s;
+  EXPECT_THAT(node.request(3, 3), ElementsAre("close i2"));
+}
+
+TEST(Eviction, SparesWhatIsDearToBringBack) {
+  Node node;
+  for (std::uint64_t id : {1, 2, 3}) node.model(id, 50_MiB);
+  node.request(1, 1);
+  node.now += 20s;
+  node.resident(1);
+  node.activity(1, 0);
+  node.request(2, 2);
+  node.now += 1s;
+  node.resident(2);
+  node.activity(2, 0);
+  node.now += 1min;  // m2 was asked for last
+  EXPECT_THAT(node.request(3, 3), ElementsAre("close i2"));
 }
 
 TEST(Eviction, ReopensAVictimThatIsNoLongerNeeded) {
@@ -535,6 +701,18 @@ TEST(Growth, ClosesAnIdleVictimElseDrainsTheOffender) {
   other.drained(2);
   other.stopped(2);
   EXPECT_EQ(other.granted(), 70_MiB);
+}
+
+TEST(Growth, ALittleOverItsGrantIsNotDrained) {
+  Node node;
+  node.model(1, 50_MiB);
+  node.model(2, 50_MiB);
+  node.run(1, 1, 1);
+  node.run(2, 2, 2);
+  node.activity(1, 1);
+  node.activity(2, 1);
+  node.usage(1, 55_MiB);
+  EXPECT_THAT(node.tick(1min), IsEmpty());
 }
 
 TEST(Growth, AProfileAboveTheBudgetIsTooLarge) {

@@ -127,6 +127,7 @@ struct Device {
   std::vector<Model*> claims;      // oldest first
   std::vector<Instance*> growing;  // over their grant
   std::uint32_t loads = 0;
+  Duration leave_time{};  // learned: from the order to stop or evict until the bytes are free
 
   bool dirty = false;                 // bytes, a load slot or a victim may have become available
   std::optional<Bytes> hopeless;      // no victims for this much were found since the last look

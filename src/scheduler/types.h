@@ -69,7 +69,7 @@ struct SchedulerLimits {
   Duration fair_wait = std::chrono::seconds(10);
   // A model without work may be closed after this long.
   Duration idle_residency = std::chrono::milliseconds(200);
-  // A model with work keeps its place at least this long (or its start cost).
+  // A model with work keeps its place at least this long (or twice its start cost).
   Duration min_residency = std::chrono::seconds(1);
   std::uint32_t loads_per_device = 2;
   // Tickets wait this long for full instances before another instance is started for them: a burst

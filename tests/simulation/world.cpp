@@ -625,6 +625,7 @@ class World {
     }
     if (now() - last_usage_ >= kUsageEvery) last_usage_ = now();
     feed(scheduler_.on_tick(now()));
+    check_explanation();
     check_progress();
     events_.after(kTick, [this] { tick(); });
   }
@@ -637,6 +638,26 @@ class World {
       process.granted = view.grant;
       if (process.physical > Bytes(0)) process.physical = view.grant;
     }
+  }
+
+  // Whatever befalls a model, what is said of it fits its state. One a tick, in turn.
+  void check_explanation() {
+    const ModelId id = scenario_.models[++explained_ % scenario_.models.size()].policy.id;
+    const Explanation answer = scheduler_.explain(id, now());
+    const bool there = answer.state == InstanceState::resident;
+    if (there != (answer.absence == Absence::none)) {
+      fail(fmt::format("m{} is {} and explained as {}", id.value, to_string(answer.state),
+                       to_string(answer.absence)));
+    }
+    if (answer.sentence.empty()) fail("an explanation says nothing");
+    if (answer.waiting > 0 && answer.absence == Absence::not_asked_for) {
+      fail(fmt::format("m{} is asked for and explained as not", id.value));
+    }
+    if (answer.budget != answer.granted + answer.held + answer.free &&
+        answer.absence != Absence::unknown_model) {
+      fail("an explanation's bytes do not add up");
+    }
+    if (answer.victim_rank && !there) fail("a model that is not there is ranked as a victim");
   }
 
   // ---- Promises over time
@@ -735,6 +756,7 @@ class World {
   std::map<std::uint64_t, std::set<std::uint64_t>> waiting_;  // by model
   std::map<std::uint64_t, TimePoint> last_progress_;
   TimePoint last_usage_;
+  std::size_t explained_ = 0;
   bool shutting_down_ = false;
   TimePoint shut_down_at_;
   bool finished_ = false;
