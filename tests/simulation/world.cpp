@@ -150,6 +150,7 @@ class World {
       let_end(id);
       if (random_.chance(0.4)) {
         note("m{} is removed", id.value);
+        removed_.insert(id);
         feed(scheduler_.on_model_removed(id, now()));
         events_.after(random_.time(1ms, 5s), [this, &model] { change(model); });
         return;
@@ -169,6 +170,7 @@ class World {
 
   void change(ModelScript& model) {
     note("m{} is set", model.policy.id.value);
+    removed_.erase(model.policy.id);
     feed(scheduler_.on_model(model.policy, now()));
   }
 
@@ -439,6 +441,7 @@ class World {
     process.script = &scenario_.models[start.model.value - 1];
     process.capacity = process.script->policy.concurrency;
     process.physical = process.granted = start.grant;
+    process.may_end = removed_.contains(start.model);  // for what waited, then it goes
     process.gone_wrong = random_.chance(scenario_.failed_loads);
     Duration load = process.script->load;
     if (random_.chance(scenario_.slow_loads)) load *= 10;
@@ -757,6 +760,7 @@ class World {
   std::map<std::uint64_t, TimePoint> last_progress_;
   TimePoint last_usage_;
   std::size_t explained_ = 0;
+  std::set<ModelId> removed_;  // and not added again
   bool shutting_down_ = false;
   TimePoint shut_down_at_;
   bool finished_ = false;
