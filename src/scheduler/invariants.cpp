@@ -47,7 +47,7 @@ void Scheduler::Impl::check() const {
     require(granted == device->ledger.granted(), "the ledger knows all grants", id.value);
     require(held == device->ledger.held(), "the ledger knows all claims", id.value);
     require(device->ledger.free() >= Bytes(0), "grants and claims are within the budget", id.value);
-    require(loads == device->loads, "loads are counted", id.value);
+    require(loads == device->loading.size(), "loads are counted", id.value);
     require(loads <= limits.loads_per_device, "loads at once are bounded", id.value);
     require(open == device->open.size(), "open instances are indexed", id.value);
   }

@@ -55,8 +55,8 @@ void Scheduler::Impl::set_state(Instance& instance, InstanceState state) {
   if (!was_open && instance.is_open()) {
     device.open.emplace(std::pair(instance.last_used, instance.id), &instance);
   }
-  if (was_loading && !instance.is_loading()) --device.loads;
-  if (!was_loading && instance.is_loading()) ++device.loads;
+  if (was_loading && !instance.is_loading()) remove(device.loading, &instance);
+  if (!was_loading && instance.is_loading()) device.loading.push_back(&instance);
   if (was_loading || instance.is_open()) device.dirty = true;
   touch(*instance.model);
 }

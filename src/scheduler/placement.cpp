@@ -172,7 +172,7 @@ Scheduler::Impl::Placed Scheduler::Impl::place(Model& model) {
   }
 
   // 4. All bytes are there: start.
-  if (model.held < need || device.loads >= limits.loads_per_device) return Placed::waiting;
+  if (model.held < need || device.loading.size() >= limits.loads_per_device) return Placed::waiting;
   start(model, need);
   return Placed::started;
 }
@@ -220,7 +220,7 @@ void Scheduler::Impl::start(Model& model, Bytes bytes) {
   instance->sizing = !size_of(model).has_value();
   model.instances.push_back(instance.get());
   device.instances.push_back(instance.get());
-  ++device.loads;
+  device.loading.push_back(instance.get());
   actions.push_back(StartInstance{instance->id, model.policy.id, bytes});
   instances.emplace(instance->id, std::move(instance));
 }
@@ -246,7 +246,7 @@ void Scheduler::Impl::scale_out(Model& model) {
 
 // How many of the device's load slots are taken, or will be soon.
 std::uint32_t Scheduler::Impl::slots_used(const Device& device) const {
-  std::uint32_t used = device.loads;
+  auto used = static_cast<std::uint32_t>(device.loading.size());
   for (const Model* claimant : device.claims) {
     if (!waits_for_drain(*claimant)) ++used;
   }
@@ -262,10 +262,9 @@ bool Scheduler::Impl::slot_soon(const Device& device) const {
     const Model& model = *instance->model;
     const bool starts = instance->state == InstanceState::starting;
     const Duration time = starts ? model.load_time : model.restore_time;
-    return instance->is_loading() && time > Duration{} &&
-           now - instance->since >= time - device.leave_time;
+    return time > Duration{} && now - instance->since >= time - device.leave_time;
   };
-  const auto ending = std::count_if(device.instances.begin(), device.instances.end(), ends);
+  const auto ending = std::count_if(device.loading.begin(), device.loading.end(), ends);
   return used < limits.loads_per_device + static_cast<std::uint32_t>(ending);
 }
 

@@ -126,7 +126,7 @@ struct Device {
   std::set<DemandKey> demands;
   std::vector<Model*> claims;      // oldest first
   std::vector<Instance*> growing;  // over their grant
-  std::uint32_t loads = 0;
+  std::vector<Instance*> loading;
   Duration leave_time{};  // learned: from the order to stop or evict until the bytes are free
 
   bool dirty = false;                 // bytes, a load slot or a victim may have become available
