@@ -12,7 +12,7 @@ double loss_per_byte(const Candidate& candidate) {
 }  // namespace
 
 bool closes_before(const Candidate& a, const Candidate& b) {
-  if (a.busy != b.busy) return b.busy;
+  if (a.drain != b.drain) return a.drain < b.drain;
   const double loss_a = loss_per_byte(a);
   const double loss_b = loss_per_byte(b);
   return loss_a != loss_b ? loss_a < loss_b : a.index < b.index;
@@ -38,10 +38,10 @@ std::vector<Candidate> choose_victims(std::vector<Candidate> candidates, Bytes n
 
   double loss = 0;
   for (const Candidate& victim : chosen) loss += victim.loss;
-  const bool any_busy = chosen.empty() ? false : chosen.back().busy;
+  const Drain latest = chosen.empty() ? Drain::at_once : chosen.back().drain;
   const Candidate* single = nullptr;
   for (const Candidate& candidate : candidates) {
-    if (candidate.bytes < needed || (candidate.busy && !any_busy)) continue;
+    if (candidate.bytes < needed || candidate.drain > latest) continue;
     if (candidate.loss < loss) {
       loss = candidate.loss;
       single = &candidate;

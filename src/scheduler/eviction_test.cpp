@@ -36,9 +36,17 @@ TEST(Victims, OneLargerInsteadOfSeveralWhenThatLosesLess) {
 }
 
 TEST(Victims, ABusyOneOnlyWhenIdleOnesDoNotSuffice) {
-  EXPECT_THAT(chosen({{0, Bytes(20), 0.1, true}, {1, Bytes(10), 9}, {2, Bytes(10), 9}}, 20),
+  EXPECT_THAT(chosen({{0, Bytes(20), 0.1, Drain::soon}, {1, Bytes(10), 9}, {2, Bytes(10), 9}}, 20),
               UnorderedElementsAre(1, 2));
-  EXPECT_THAT(chosen({{0, Bytes(20), 0.1, true}, {1, Bytes(10), 9}}, 20), UnorderedElementsAre(0));
+  EXPECT_THAT(chosen({{0, Bytes(20), 0.1, Drain::soon}, {1, Bytes(10), 9}}, 20),
+              UnorderedElementsAre(0));
+}
+
+TEST(Victims, OneThatAnswersForLongOnlyWhenNothingElseSuffices) {
+  const Candidate late{0, Bytes(20), 0.1, Drain::late};
+  const Candidate soon{1, Bytes(20), 9, Drain::soon};
+  EXPECT_THAT(chosen({late, soon}, 20), UnorderedElementsAre(1));
+  EXPECT_THAT(chosen({late, soon}, 40), UnorderedElementsAre(0, 1));
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "scheduler/eviction.h"
 #include "scheduler/impl.h"
 
 namespace omni {
@@ -163,8 +162,8 @@ std::optional<std::uint32_t> Scheduler::Impl::victim_rank(const Model& model, Ti
   std::vector<const Model*> owners;
   for (const auto& [used, instance] : model.device->open) {
     if (permanent(*instance)) continue;
-    const bool busy = instance->in_flight > 0 || !instance->model->queue.empty();
-    candidates.push_back({owners.size(), instance->grant, loss(*instance->model, at), busy});
+    candidates.push_back(
+        {owners.size(), instance->grant, loss(*instance->model, at), drain_of(*instance)});
     owners.push_back(instance->model);
   }
   std::sort(candidates.begin(), candidates.end(), scheduling::closes_before);

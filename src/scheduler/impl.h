@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/eviction.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/state.h"
 
@@ -89,6 +90,7 @@ struct Scheduler::Impl {
   double loss(const Model& model, TimePoint at) const;
   std::vector<Instance*> find_victims(const Device& device, const Model& claimant, Bytes needed,
                                       bool idle_only);
+  scheduling::Drain drain_of(const Instance& instance) const;
   bool may_close(const Instance& instance, const Model* claimant) const;
   void serve_growth(Device& device);
 

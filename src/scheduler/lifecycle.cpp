@@ -316,6 +316,7 @@ Actions Scheduler::on_activity(InstanceId id, std::uint32_t in_flight, std::uint
   if (instance == nullptr) return impl_->finish();
   scheduling::Model& model = *instance->model;
   instance->in_flight = in_flight;
+  if (in_flight == 0) instance->answers_long = false;
   impl_->use(*instance, in_flight > 0 ? now : last_used);
   // Leases that began since the last call; those of tickets were counted when these arrived.
   const std::uint64_t rated = std::exchange(instance->rated_in_flight, in_flight);

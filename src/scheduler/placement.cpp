@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cassert>
 
-#include "scheduler/eviction.h"
 #include "scheduler/impl.h"
 
 namespace omni {
@@ -20,6 +19,8 @@ using namespace std::chrono_literals;
 // count only when these do not suffice. Bounds the cost of a decision on a node of many models.
 constexpr std::size_t kCandidates = 16;
 constexpr double kDefaultCostSeconds = 1;
+// A victim that has not drained after this long may be exchanged for others that are busy.
+constexpr Duration kLongDrain = 2s;
 // A drain that takes longer does not occupy one of the device's load slots.
 constexpr Duration kQuickDrain = 200ms;
 
@@ -277,7 +278,8 @@ bool Scheduler::Impl::waits_for_drain(const Model& claimant) const {
                      });
 }
 
-// Idle instances instead of victims that still answer: there is room sooner, and those may go on.
+// Idle instances instead of victims that still answer, and instead of one that answers for long,
+// such as a stream of minutes, others that may be busy: there is room sooner, and those may go on.
 void Scheduler::Impl::exchange_victims(Model& model) {
   Device& device = *model.device;
   std::vector<Instance*> late;
@@ -292,9 +294,18 @@ void Scheduler::Impl::exchange_victims(Model& model) {
   }
   const Bytes missing = need_of(model) - sure;
   if (late.empty() || missing <= Bytes(0)) return;
-  const std::vector<Instance*> idle = find_victims(device, model, missing, true);
-  if (idle.empty()) return;
-  for (Instance* victim : idle) close(*victim, Closing::for_load, &model);
+  std::vector<Instance*> instead = find_victims(device, model, missing, true);
+  const auto is_long = [this](const Instance* victim) { return now - victim->since > kLongDrain; };
+  if (instead.empty() && std::all_of(late.begin(), late.end(), is_long)) {
+    instead = find_victims(device, model, missing, false);
+    const auto is_late = [this](const Instance* victim) {
+      return drain_of(*victim) == scheduling::Drain::late;
+    };
+    if (std::any_of(instead.begin(), instead.end(), is_late)) return;
+    for (Instance* victim : late) victim->answers_long = !instead.empty();
+  }
+  if (instead.empty()) return;
+  for (Instance* victim : instead) close(*victim, Closing::for_load, &model);
   for (Instance* victim : late) reopen(*victim);
 }
 
@@ -390,6 +401,11 @@ Duration Scheduler::Impl::busy_wait(const Model& claimant, const Model& victim) 
   return std::min(fair_wait(claimant), std::max(limits.min_residency, 4 * dearer));
 }
 
+scheduling::Drain Scheduler::Impl::drain_of(const Instance& instance) const {
+  if (instance.in_flight == 0 && instance.model->queue.empty()) return scheduling::Drain::at_once;
+  return instance.answers_long ? scheduling::Drain::late : scheduling::Drain::soon;
+}
+
 // Idle: at once, or nearly. Busy: for a claimant that has waited, and not when it has just come: of
 // a contested place's time a third at most goes to loads.
 bool Scheduler::Impl::may_close(const Instance& instance, const Model* claimant) const {
@@ -418,8 +434,7 @@ std::vector<scheduling::Instance*> Scheduler::Impl::find_victims(const Device& d
     const std::uint32_t kept = model.held_down ? 0 : model.policy.min_instances;
     if (model.victims_found + kept >= alive(model)) return;
     ++model.victims_found;
-    const bool busy = instance.in_flight > 0 || !model.queue.empty();
-    candidates.push_back({found.size(), instance.grant, loss(model, now), busy});
+    candidates.push_back({found.size(), instance.grant, loss(model, now), drain_of(instance)});
     found.push_back(&instance);
     sum += instance.grant;
   };

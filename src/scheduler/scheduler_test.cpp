@@ -503,6 +503,28 @@ TEST(Eviction, TakesWhatBecomesIdleInsteadOfAVictimThatStillAnswers) {
   EXPECT_THAT(node.stopped(2), ElementsAre("start i3 m3 50 MiB"));
 }
 
+TEST(Eviction, TakesABusyOneInsteadOfAVictimWhoseAnswerTakesLong) {
+  Node node;
+  for (std::uint64_t id : {1, 2, 3, 4}) node.model(id, 50_MiB);
+  node.run(1, 1, 1);
+  node.run(2, 2, 2);
+  node.now += 1min;
+  node.activity(1, 1);  // a stream of minutes
+  node.activity(2, 1);
+  node.request(3, 3);
+  EXPECT_THAT(node.tick(10s), ElementsAre("close i1"));
+  EXPECT_THAT(node.tick(1500ms), IsEmpty());
+  EXPECT_THAT(node.tick(1s), ElementsAre("close i2", "open i1"));
+  EXPECT_THAT(node.drained(2), ElementsAre("stop i2"));
+  EXPECT_THAT(node.stopped(2), ElementsAre("start i3 m3 50 MiB"));
+  node.resident(3);
+  node.now += 1min;
+  node.activity(1, 1);
+  node.activity(3, 1);
+  node.request(4, 4);
+  EXPECT_THAT(node.tick(10s), ElementsAre("close i3")) << "the stream still runs: not again";
+}
+
 TEST(Eviction, SparesAModelThatIsExpectedBackEvenWhenItIsUnusedLonger) {
   Node node;
   for (std::uint64_t id : {1, 2, 3}) node.model(id, 50_MiB);

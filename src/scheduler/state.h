@@ -48,6 +48,9 @@ struct Instance {
 
   Closing closing = Closing::open;
   bool closed_busy = false;
+  // It was closed for a load and answered on for long: spared for what drains sooner, until it is
+  // idle.
+  bool answers_long = false;
   std::uint32_t rated_in_flight = 0;  // at the last on_activity
   Model* claimant = nullptr;          // closing for_load: whose claim gets the bytes
 
