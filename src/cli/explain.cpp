@@ -35,7 +35,7 @@ std::string expectation_line(const json::object& answer) {
   return text + "\n";
 }
 
-std::string describe(const json::object& answer) {
+std::string explanation_text(const json::object& answer) {
   std::string text =
       fmt::format("{}: {}{}\n{}\n", text_at(answer, "name"), text_at(answer, "state"),
                   flag_at(answer, "pinned") ? ", pinned" : "", text_at(answer, "sentence"));
@@ -55,7 +55,7 @@ asio::awaitable<Result<void>> explain(Daemon& daemon, Program& program, std::str
   Request request{.target = fmt::format("/admin/models/{}/explain", percent_encode(model))};
   CO_TRY(const json::object answer, co_await daemon.ask(std::move(request)));
   if (program.json) co_return write_json(program.console, answer);
-  co_return program.console.write(describe(answer));
+  co_return program.console.write(explanation_text(answer));
 }
 
 }  // namespace

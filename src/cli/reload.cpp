@@ -15,7 +15,7 @@ std::string list_line(const json::object& report, std::string_view key, std::str
   return names.empty() ? std::string() : fmt::format("{}:{}\n", label, names);
 }
 
-std::string describe(const json::object& report) {
+std::string report_text(const json::object& report) {
   std::string text = list_line(report, "added", "added") + list_line(report, "removed", "removed") +
                      list_line(report, "changed", "changed") +
                      list_line(report, "at_next_start", "takes effect at the next start");
@@ -27,7 +27,7 @@ asio::awaitable<Result<void>> reload(Daemon& daemon, Program& program) {
   Request request{.method = "POST", .target = "/admin/reload"};
   CO_TRY(const json::object answer, co_await daemon.ask(std::move(request)));
   if (program.json) co_return write_json(program.console, answer);
-  co_return program.console.write(describe(answer));
+  co_return program.console.write(report_text(answer));
 }
 
 }  // namespace

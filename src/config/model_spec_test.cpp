@@ -171,6 +171,17 @@ TEST_F(Spec, NamesTheLineOfASyntaxError) {
   EXPECT_THAT(error_of("task = \"chat\"\n[engine\n"), HasSubstr("model.toml:2: "));
 }
 
+TEST_F(Spec, RefusesKeysSoDeepThatTheParserWouldOverflowTheStack) {
+  std::string deep = "a";
+  for (int i = 0; i < 100'000; ++i) deep += ".a";
+  for (const std::string& line : {deep + " = 1", "[" + deep + "]", "x = {" + deep + " = 1}"}) {
+    EXPECT_THAT(error_of("# \"\n" + line), HasSubstr("model.toml:2: a key has more than 32 parts"));
+  }
+  const std::string dots(100, '.');
+  const std::string text = "\"x" + dots + "\\\"" + dots + "\" # " + dots;
+  EXPECT_TRUE(load(with(kPython, "[request.defaults]\nstop = " + text)).ok());
+}
+
 TEST_F(Spec, WantsExactlyOneEngineKind) {
   EXPECT_THAT(error_of("task = \"chat\"\n"), HasSubstr(":1: engine.kind: is missing"));
   EXPECT_THAT(error_of("task = \"chat\"\n[engine]\nkind = \"docker\"\n"),

@@ -38,6 +38,19 @@ def wait_until(condition, seconds=20, what="the condition"):
     raise AssertionError(f"{what} did not come true within {seconds} s")
 
 
+@contextlib.contextmanager
+def small_file_system(folder, size="1m"):
+    """Lays a file system of this size over a folder. Skips the test where that is not allowed."""
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0755", "omni-test", str(folder)]
+    mounted = subprocess.run(command, capture_output=True, text=True)
+    if mounted.returncode != 0:
+        raise unittest.SkipTest(f"mounting takes root: {mounted.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
 class Answer:
     def __init__(self, status, headers, body):
         self.status, self.headers, self.body = status, headers, body
