@@ -326,6 +326,9 @@ n = 2
               HasSubstr("day has a date"));
   EXPECT_THAT(error_of(with(kPython, "[request.defaults]\nx = [{ y = nan }]\n")),
               HasSubstr("JSON has neither"));
+  const std::string deep = std::string(20, '[') + std::string(20, ']');
+  EXPECT_THAT(error_of(with(kPython, "[request.defaults]\nx = " + deep)),
+              HasSubstr("x is nested deeper than 16 levels"));
 }
 
 TEST_F(Spec, AFolderChangesWithItsContentsAlone) {
@@ -350,6 +353,20 @@ TEST_F(Spec, AFolderChangesWithItsContentsAlone) {
   EXPECT_TRUE(seen.insert(fingerprint()).second);
   folder_.write("models/a/weights/large.bin", std::string(1 << 20, 'y'));
   EXPECT_TRUE(seen.insert(fingerprint()).second);
+}
+
+TEST_F(Spec, AFolderThatCannotBeReadIsAModelWithAnError) {
+  folder_.write("loop/notes.txt", "");
+  std::filesystem::create_symlink("model.toml", folder_.path() / "loop/model.toml");
+  folder_.write("nowhere/notes.txt", "");
+  std::filesystem::create_symlink("gone", folder_.path() / "nowhere/model.toml");
+  folder_.write("\xff/model.toml", kPython);
+  auto folders = load_model_folders(folder_.path());
+  ASSERT_TRUE(folders.ok());
+  ASSERT_EQ(folders->size(), 3U);
+  EXPECT_THAT((*folders)[0].spec.error().message, HasSubstr("levels of symbolic links"));
+  EXPECT_THAT((*folders)[1].spec.error().message, HasSubstr("No such file"));
+  EXPECT_EQ((*folders)[2].name, "?");
 }
 
 TEST_F(Spec, AMissingModelsFolderHasNoModels) {
