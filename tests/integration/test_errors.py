@@ -269,7 +269,8 @@ class Models(ErrorCase):
         self.answered(
             answer, "model_too_large", '"huge"', "8 GiB", "4 GiB", "raise", "smaller model"
         )
-        self.ended(self.daemon.omni("run", "huge", "{}"), "model_too_large", '"huge"')
+        for verb in (["run", "huge", "{}"], ["load", "huge"]):
+            self.ended(self.daemon.omni(*verb), "model_too_large", '"huge"')
 
     def test_provision_failed(self):
         answer = self.daemon.post("/ai/run/unbuilt", {})
@@ -287,6 +288,8 @@ class Models(ErrorCase):
     def test_load_stalled(self):
         answer = self.daemon.chat("stalls")
         self.answered(answer, "load_stalled", '"stalls"', "1s", "engine.load_stall")
+        answer = self.daemon.admin("POST", "/admin/models/stalls/load")
+        self.assertEqual(answer.json()["error"]["code"], "load_stalled")
 
     def test_instance_crashed(self):
         answer = self.daemon.chat("fragile")
@@ -371,13 +374,22 @@ class Queues(ErrorCase):
         self.assertEqual(self.daemon.post("/ai/run/pinned", {}).status, 200)
         answer = self.daemon.post("/ai/run/wide", {})
         self.answered(answer, "out_of_memory", '"wide"', "200 MiB", "unpin one or raise")
-        self.ended(self.daemon.omni("run", "wide", "{}"), "out_of_memory", '"wide"')
+        for verb in (["run", "wide", "{}"], ["load", "wide"]):
+            self.ended(self.daemon.omni(*verb), "out_of_memory", '"wide"', "unpin one or raise")
 
     def test_model_stopped(self):
         answers, thread = self.ask_and_wait(self.daemon)
         self.assertEqual(self.daemon.omni("stop", "loading").returncode, 0)
         thread.join(20)
         self.answered(answers[0], "model_stopped", '"loading"', "stopped by an operator")
+        # So is a command that waits for it.
+        command = [harness.OMNI, "load", "loading", "--socket", self.daemon.admin_socket()]
+        load = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        wait_until(lambda: self.daemon.state("loading") == "starting", what="the load")
+        self.assertEqual(self.daemon.omni("stop", "loading").returncode, 0)
+        _, said = load.communicate(timeout=20)
+        result = subprocess.CompletedProcess(command, load.returncode, "", said)
+        self.ended(result, "model_stopped", '"loading"', "stopped by an operator")
 
     def test_shutting_down(self):
         with Daemon(limits={"shutdown_timeout": "0ms"}) as daemon:
