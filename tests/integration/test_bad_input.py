@@ -4,13 +4,11 @@ import contextlib
 import http.client
 import json
 import os
-import pathlib
 import random
 import shutil
 import signal
 import socket
 import subprocess
-import threading
 import unittest
 
 import harness
@@ -210,7 +208,7 @@ class Configs(Case):
 class Handlers(Shared):
     """A handler of a model's own making."""
 
-    limits = {"request_timeout": "1s"}
+    limits = {"request_timeout": "2s"}
     # The handler, the code, and what the message says.
     LOAD_FAILS = {
         "at-import": ("raise RuntimeError('not today')\n", "RuntimeError: not today"),
@@ -337,6 +335,48 @@ class Handlers(Shared):
         self.assertIn(b"no end", log)
         for _ in range(2):
             self.serves(self.daemon, "closes")
+
+
+class Programs(Shared):
+    """A command that is no engine."""
+
+    # The command, the code, and what the message says.
+    FAILS = {
+        "absent": (["/no/such/program"], "load_failed", "cannot run /no/such/program"),
+        "not-on-path": (["no-such-program"], "load_failed", "cannot run no-such-program"),
+        "not-executable": (["{model_dir}/handler.py"], "load_failed", "Permission denied"),
+        "a-folder": (["/tmp"], "load_failed", "cannot run /tmp"),
+        "ends": (["/bin/true"], "load_failed", "exit code 0"),
+        "many-arguments": (["/bin/true", *["x"] * 5000], "invalid_config", "5002 arguments"),
+        "long-argument": (["/bin/true", "x" * 200_000], "load_failed", "Argument list too long"),
+        "speaks-latin": (
+            ["/bin/sh", "-c", "printf 'caf\\351 \\377\\n'; exit 4"],
+            "load_failed",
+            "exit code 4; its log ends:\ncaf\ufffd \ufffd",
+        ),
+        "speaks-long": (
+            ["/bin/sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; exit 4"],
+            "load_failed",
+            "exit code 4; its log ends:\nxxx",
+        ),
+    }
+
+    @classmethod
+    def prepare(cls, daemon):
+        for name, (command, _, _) in cls.FAILS.items():
+            words = json.dumps([*command, "{socket}"])
+            spec = SPEC.replace('"python"', f'"command"\ncommand = {words}')
+            folder(daemon, name, spec)
+
+    def test_a_command_that_cannot_be_run_or_ends_at_once(self):
+        for name, (_, code, wanted) in self.FAILS.items():
+            with self.subTest(name):
+                answer = self.daemon.post(f"/upstream/{name}/health", {})
+                status = 503 if code == "load_failed" else 500
+                self.refused(answer, status, code, f'"{name}"', wanted)
+                self.assertLess(len(answer.body), 5000)
+        listed = self.daemon.omni("models", "--json")
+        self.assertEqual(len(json.loads(listed.stdout)["models"]), 1 + len(self.FAILS))
 
 
 class Bodies(Shared):
