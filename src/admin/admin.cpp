@@ -32,7 +32,7 @@ asio::awaitable<void> respond_json(http::Exchange& exchange, json::object body, 
   http::ResponseHead head{.status = status};
   head.headers.set("Content-Type", "application/json");
   head.headers.set("Cache-Control", "no-store");
-  const std::string text = json::serialize(body);
+  const std::string text = to_utf8(json::serialize(body));
   head.content_length = text.size();
   // A client that left needs no answer.
   [[maybe_unused]] auto sent = co_await exchange.respond(std::move(head), text);

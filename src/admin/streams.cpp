@@ -9,6 +9,7 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include "admin/log_reader.h"
+#include "base/text.h"
 
 namespace omni::admin {
 namespace {
@@ -75,7 +76,7 @@ asio::awaitable<Result<void>> send_events(NodeControl& node, http::Exchange& exc
     for (const Event& event : events) {
       after = id_of(event);
       fmt::format_to(std::back_inserter(text), "id: {}\ndata: {}\n\n", after,
-                     boost::json::serialize(event));
+                     to_utf8(boost::json::serialize(event)));
     }
     if (text.empty()) text = ": no event\n\n";
     CO_CHECK(co_await exchange.write(text));

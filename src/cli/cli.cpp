@@ -32,8 +32,11 @@ void describe(CLI::App& app, Program& program) {
 // CLI11 says which argument it did not expect; for a command people want to hear which they meant.
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> rest = app.remaining();
-  const bool has_command = !app.get_subcommands().empty();
-  if (has_command || rest.empty() || rest.front().starts_with('-')) return error.what();
+  const std::vector<CLI::App*> used = app.get_subcommands();
+  if (!used.empty() || rest.empty() || rest.front().starts_with('-')) {
+    return fmt::format("{}: see `omni {}--help`", error.what(),
+                       used.empty() ? "" : used.front()->get_name() + " ");
+  }
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
   const std::string nearest = nearest_name(rest.front(), {names.begin(), names.end()});

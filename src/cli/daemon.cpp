@@ -40,8 +40,14 @@ Result<void> probe_socket(const std::string& path) {
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
     return {};
   }
-  Error error = errno_error(fmt::format("no daemon answers at {}", path));
-  if (error.code == ErrorCode::permission_denied) return error;
+  const int failure = errno;
+  Error error = errno_error(fmt::format("no daemon answers at {}", path), failure);
+  if (error.code == ErrorCode::permission_denied) {
+    error.message =
+        fmt::format("{} is its owner's alone: call as the user who runs the daemon ({})", path,
+                    std::generic_category().message(failure));
+    return error;
+  }
   error.code = ErrorCode::daemon_unreachable;
   return error;
 }

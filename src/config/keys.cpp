@@ -4,6 +4,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/files.h"
 #include "base/text.h"
@@ -18,11 +19,54 @@ std::string table_of(std::string_view path) {
 
 std::string_view leaf_of(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 
+// The parser makes a table of each part of a dotted key, and takes tables down by recursion:
+// without a bound a line of a megabyte overflows the stack. (What brackets nest it bounds itself.)
+constexpr int kMostKeyParts = 32;
+
+// Behind the string that begins here. One that does not end is the parser's to refuse.
+std::size_t end_of_string(std::string_view text, std::size_t at) {
+  const char quote = text[at];
+  const std::size_t width = text.substr(at).starts_with(std::string(3, quote)) ? 3 : 1;
+  const std::string_view end = text.substr(at, width);
+  at += width;
+  while (at < text.size() && !text.substr(at).starts_with(end)) {
+    if (width == 1 && text[at] == '\n') return at;
+    at += quote == '"' && text[at] == '\\' ? 2 : 1;
+  }
+  return at + width;
+}
+
+// The line of a key with too many parts.
+std::optional<std::size_t> line_of_deep_key(std::string_view text) {
+  int parts = 1;
+  for (std::size_t at = 0; at < text.size();) {
+    const char c = text[at];
+    if (c == '"' || c == '\'') {
+      at = end_of_string(text, at);
+      continue;
+    }
+    if (c == '#') {
+      at = std::min(text.find('\n', at), text.size());
+      continue;
+    }
+    if (c == '.' && ++parts > kMostKeyParts) {
+      return 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+    }
+    if (std::string_view("\n=[]{},").find(c) != std::string_view::npos) parts = 1;
+    ++at;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Result<KeyFile> KeyFile::read(const std::filesystem::path& path, const std::vector<Key>& keys) {
   const auto content = read_file(path, Bytes(1 << 20));
   if (!content.ok()) return bad(content.error().message);
+  if (const auto line = line_of_deep_key(*content)) {
+    return bad(fmt::format("{}:{}: a key has more than {} parts between dots", path.string(), *line,
+                           kMostKeyParts));
+  }
   KeyFile file(path);
   file.learn(keys, false);
   try {

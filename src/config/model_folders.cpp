@@ -7,11 +7,19 @@
 #include <set>
 
 #include "base/files.h"
+#include "base/text.h"
 #include "config/model_spec.h"
 #include "config/names.h"
 
 namespace omni {
 namespace {
+
+// Also by a link that leads nowhere, and where nobody may look: reading it then says what is wrong.
+bool may_hold_spec(const std::filesystem::path& folder) {
+  std::error_code failure;
+  const auto status = std::filesystem::symlink_status(folder / "model.toml", failure);
+  return std::filesystem::exists(status) || failure == std::errc::permission_denied;
+}
 
 Result<std::vector<std::string>> folders_with_specs(const std::filesystem::path& root) {
   std::vector<std::string> names;
@@ -21,10 +29,7 @@ Result<std::vector<std::string>> folders_with_specs(const std::filesystem::path&
   for (; !status && entry != std::filesystem::directory_iterator(); entry.increment(status)) {
     std::string name = entry->path().filename();
     if (name.starts_with('.')) continue;
-    std::error_code ignored;
-    if (std::filesystem::exists(entry->path() / "model.toml", ignored)) {
-      names.push_back(std::move(name));
-    }
+    if (may_hold_spec(entry->path())) names.push_back(std::move(name));
   }
   if (status) return errno_error("cannot read models from " + root.string(), status.value());
   std::sort(names.begin(), names.end());
@@ -128,7 +133,8 @@ Result<std::vector<ModelFolder>> load_model_folders(
     for (const std::string& name : names) {
       // Before the spec is read: what changes meanwhile is seen by the next look.
       const std::uint64_t fingerprint = fingerprint_of(root / name);
-      folders.push_back({name, load_model_spec(root / name), fingerprint});
+      // Shown in JSON, whatever bytes it is made of.
+      folders.push_back({to_utf8(name), load_model_spec(root / name), fingerprint});
     }
   }
   refuse_shared_names(folders);

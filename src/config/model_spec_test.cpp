@@ -171,6 +171,17 @@ TEST_F(Spec, NamesTheLineOfASyntaxError) {
   EXPECT_THAT(error_of("task = \"chat\"\n[engine\n"), HasSubstr("model.toml:2: "));
 }
 
+TEST_F(Spec, RefusesKeysSoDeepThatTheParserWouldOverflowTheStack) {
+  std::string deep = "a";
+  for (int i = 0; i < 100'000; ++i) deep += ".a";
+  for (const std::string& line : {deep + " = 1", "[" + deep + "]", "x = {" + deep + " = 1}"}) {
+    EXPECT_THAT(error_of("# \"\n" + line), HasSubstr("model.toml:2: a key has more than 32 parts"));
+  }
+  const std::string dots(100, '.');
+  const std::string text = "\"x" + dots + "\\\"" + dots + "\" # " + dots;
+  EXPECT_TRUE(load(with(kPython, "[request.defaults]\nstop = " + text)).ok());
+}
+
 TEST_F(Spec, WantsExactlyOneEngineKind) {
   EXPECT_THAT(error_of("task = \"chat\"\n"), HasSubstr(":1: engine.kind: is missing"));
   EXPECT_THAT(error_of("task = \"chat\"\n[engine]\nkind = \"docker\"\n"),
@@ -340,6 +351,9 @@ n = 2
               HasSubstr("day has a date"));
   EXPECT_THAT(error_of(with(kPython, "[request.defaults]\nx = [{ y = nan }]\n")),
               HasSubstr("JSON has neither"));
+  const std::string deep = std::string(20, '[') + std::string(20, ']');
+  EXPECT_THAT(error_of(with(kPython, "[request.defaults]\nx = " + deep)),
+              HasSubstr("x is nested deeper than 16 levels"));
 }
 
 TEST_F(Spec, AFolderChangesWithItsContentsAlone) {
@@ -364,6 +378,20 @@ TEST_F(Spec, AFolderChangesWithItsContentsAlone) {
   EXPECT_TRUE(seen.insert(fingerprint()).second);
   folder_.write("models/a/weights/large.bin", std::string(1 << 20, 'y'));
   EXPECT_TRUE(seen.insert(fingerprint()).second);
+}
+
+TEST_F(Spec, AFolderThatCannotBeReadIsAModelWithAnError) {
+  folder_.write("loop/notes.txt", "");
+  std::filesystem::create_symlink("model.toml", folder_.path() / "loop/model.toml");
+  folder_.write("nowhere/notes.txt", "");
+  std::filesystem::create_symlink("gone", folder_.path() / "nowhere/model.toml");
+  folder_.write("\xff/model.toml", kPython);
+  auto folders = load_model_folders(folder_.path());
+  ASSERT_TRUE(folders.ok());
+  ASSERT_EQ(folders->size(), 3U);
+  EXPECT_THAT((*folders)[0].spec.error().message, HasSubstr("levels of symbolic links"));
+  EXPECT_THAT((*folders)[1].spec.error().message, HasSubstr("No such file"));
+  EXPECT_EQ((*folders)[2].name, "?");
 }
 
 TEST_F(Spec, AMissingModelsFolderHasNoModels) {

@@ -196,6 +196,19 @@ ValueReader text_map(std::map<std::string, std::string>& into, TextCheck check_n
 
 namespace {
 
+// Of a default; what reads them for each request allows twice as much.
+constexpr int kDeepestDefault = 16;
+
+int levels_of(const toml::node& node) {
+  int below = 0;
+  if (const toml::array* elements = node.as_array()) {
+    for (const toml::node& element : *elements) below = std::max(below, levels_of(element));
+  } else if (const toml::table* entries = node.as_table()) {
+    for (const auto& [name, entry] : *entries) below = std::max(below, levels_of(entry));
+  }
+  return below + 1;
+}
+
 // Null for what JSON does not have: dates, and numbers that are not finite.
 boost::json::value to_json(const toml::node& node) {
   if (const auto* text = node.as_string()) return boost::json::value(text->get());
@@ -234,6 +247,10 @@ ValueReader json_map(std::map<std::string, std::string>& into, TextCheck check_n
             for (const auto& [name, value] : *values) {
               if (std::string problem = check_name(name.str()); !problem.empty()) {
                 return bad(std::move(problem));
+              }
+              if (levels_of(value) > kDeepestDefault) {
+                return bad(
+                    fmt::format("{} is nested deeper than {} levels", name.str(), kDeepestDefault));
               }
               const boost::json::value content = to_json(value);
               if (content.is_null()) {

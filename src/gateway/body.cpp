@@ -15,6 +15,15 @@ Error too_large(Bytes limit, std::string_view key) {
           fmt::format("the body is larger than {} (limits.{})", to_string(limit), key)};
 }
 
+// Without either header a request has no body: whoever meant to send one should hear so.
+Result<void> require_length(const Request& request) {
+  const http::RequestHead& head = request.head();
+  if (head.chunked || head.content_length) return {};
+  return Error{
+      ErrorCode::length_required,
+      fmt::format("{} takes a body: send it with Content-Length or chunked encoding", head.path())};
+}
+
 bool declared_over(const Request& request, Bytes limit) {
   return request.head().content_length.value_or(0) > static_cast<std::uint64_t>(limit.count());
 }
@@ -102,6 +111,7 @@ Result<void> add(RawBody& body, std::string_view piece, Request& request) {
 }  // namespace
 
 asio::awaitable<Result<std::string>> read_held_body(Request& request) {
+  CO_CHECK(require_length(request));
   const Bytes limit = request.config().json_body;
   if (declared_over(request, limit)) co_return too_large(limit, "json_body");
   std::string body;
@@ -116,6 +126,7 @@ asio::awaitable<Result<std::string>> read_held_body(Request& request) {
 }
 
 asio::awaitable<Result<RawBody>> read_raw_body(Request& request) {
+  CO_CHECK(require_length(request));
   if (declared_over(request, request.config().file_body)) {
     co_return too_large(request.config().file_body, "file_body");
   }
@@ -128,6 +139,7 @@ asio::awaitable<Result<RawBody>> read_raw_body(Request& request) {
 }
 
 asio::awaitable<Result<Form>> read_form(Request& request) {
+  CO_CHECK(require_length(request));
   CO_TRY(std::string boundary, multipart_boundary(request.head().headers.get("content-type")));
   const Bytes limit = request.config().file_body;
   if (declared_over(request, limit)) co_return too_large(limit, "file_body");

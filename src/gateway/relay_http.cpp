@@ -246,8 +246,8 @@ asio::awaitable<Result<void>> HttpBackend::relay_bytes(Request& request, http::C
                                                        http::ResponseHead head) {
   if (request.answer.events_started()) {
     co_return Error{ErrorCode::engine_protocol,
-                    fmt::format("model \"{}\" answered a stream request with {}",
-                                request.model->name, head.headers.get("content-type"))};
+                    fmt::format("the engine answered a stream request with {}",
+                                head.headers.get("content-type"))};
   }
   http::ResponseHead out = end_to_end_head(std::move(head));
   std::string_view piece;
@@ -292,9 +292,8 @@ asio::awaitable<Result<void>> HttpBackend::relay_error(Request& request, http::C
 asio::awaitable<Result<void>> HttpBackend::relay_upgrade(Request& request, http::Call& call,
                                                          http::ResponseHead head, Lease& lease) {
   if (!wanted_.upgrade) {
-    co_return Error{
-        ErrorCode::engine_protocol,
-        fmt::format("model \"{}\" switched protocols without being asked", request.model->name)};
+    co_return Error{ErrorCode::engine_protocol,
+                    "the engine switched protocols without being asked"};
   }
   std::string protocol(head.headers.get("upgrade"));
   TunnelLease work{.is_websocket = http::iequals(protocol, "websocket"),

@@ -188,8 +188,8 @@ asio::awaitable<Result<void>> PythonBackend::relay_items(Request& request, engin
     if (Clock::now() >= end) {
       call.cancel();
       co_return Error{ErrorCode::engine_timeout,
-                      fmt::format("model \"{}\" did not end its answer within {}",
-                                  request.model->name, to_string(request.model->request_timeout))};
+                      fmt::format("the handler did not end its answer within {}",
+                                  to_string(request.model->request_timeout))};
     }
     CO_TRY(std::string piece, adapter.item(std::move(*item)));
     CO_CHECK(co_await body.write(std::move(piece)));

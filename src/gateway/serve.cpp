@@ -63,6 +63,12 @@ Error crashed(const Request& request, const Error& cause, std::string_view why_n
                       request.model->name, cause.message, why_no_more)};
 }
 
+// A connection's error speaks of an endpoint; the client knows a model.
+Error of_model(const Request& request, const Error& cause, std::string_view way_out) {
+  return {cause.code,
+          fmt::format("model \"{}\": {}{}", request.model->name, cause.message, way_out)};
+}
+
 }  // namespace
 
 asio::awaitable<Result<void>> serve(Request& request, Backend& backend) {
@@ -84,7 +90,10 @@ asio::awaitable<Result<void>> serve(Request& request, Backend& backend) {
         attempt.outcome.ok() ? ErrorCode::cancelled : attempt.outcome.error().code;
     if (failure == ErrorCode::engine_timeout) {
       backend.timed_out(std::move(lease));
-      co_return attempt.outcome;
+      co_return of_model(request, attempt.outcome.error(), " (limits.request_timeout)");
+    }
+    if (failure == ErrorCode::engine_protocol) {
+      co_return of_model(request, attempt.outcome.error(), "; see its log");
     }
     if (failure != ErrorCode::instance_crashed) co_return attempt.outcome;
 

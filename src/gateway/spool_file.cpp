@@ -26,7 +26,7 @@ Result<SpoolFile> SpoolFile::create(const std::filesystem::path& folder) {
   if (!file) {
     TRY(file, create_and_unlink(folder));
   }
-  return SpoolFile(std::move(file));
+  return SpoolFile(std::move(file), folder);
 }
 
 Result<void> SpoolFile::append(std::string_view bytes) {
@@ -34,7 +34,7 @@ Result<void> SpoolFile::append(std::string_view bytes) {
     const ssize_t written =
         ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(size_));
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return errno_error("cannot write a request body to the spool folder");
+    if (written < 0) return errno_error("cannot write a request body to " + folder_.string());
     size_ += static_cast<std::uint64_t>(written);
     bytes.remove_prefix(static_cast<std::size_t>(written));
   }
@@ -47,7 +47,7 @@ Result<std::size_t> SpoolFile::read_at(std::uint64_t offset, std::span<char> buf
     const ssize_t count = ::pread(file_.get(), buffer.data() + filled, buffer.size() - filled,
                                   static_cast<off_t>(offset + filled));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return errno_error("cannot read a request body from the spool folder");
+    if (count < 0) return errno_error("cannot read a request body from " + folder_.string());
     if (count == 0) break;
     filled += static_cast<std::size_t>(count);
   }

@@ -25,9 +25,11 @@ class SpoolFile {
   Result<Fd> reopen() const;
 
  private:
-  explicit SpoolFile(Fd file) : file_(std::move(file)) {}
+  SpoolFile(Fd file, std::filesystem::path folder)
+      : file_(std::move(file)), folder_(std::move(folder)) {}
 
   Fd file_;
+  std::filesystem::path folder_;  // for messages
   std::uint64_t size_ = 0;
 };
 

@@ -228,8 +228,7 @@ asio::awaitable<Result<void>> ControlLoop::load_here(std::string name) {
     auto loaded = co_await load_here(std::move(name));
     co_return loaded;
   }
-  if (model->phase == Model::Phase::failed)
-    co_return Error{ErrorCode::provision_failed, model->error};
+  if (model->phase == Model::Phase::failed) co_return Error{model->error_code, model->error};
   model->error.clear();
   apply(scheduler_.load(model->id, Clock::now()));
   while (Clock::now() < deadline) {
@@ -237,8 +236,16 @@ asio::awaitable<Result<void>> ControlLoop::load_here(std::string name) {
       if (live_.at(id)->open) co_return Result<void>();
     }
     if (model->instances.empty() && !model->error.empty())
-      co_return Error{ErrorCode::load_failed, model->error};
-    if (stopping_) break;
+      co_return Error{model->error_code, model->error};
+    // What cannot be is not waited for.
+    const Explanation why = scheduler_.explain(model->id, Clock::now());
+    if (why.absence == Absence::too_large)
+      co_return Error{ErrorCode::model_too_large, why.sentence};
+    if (why.absence == Absence::no_room_beside)
+      co_return Error{ErrorCode::out_of_memory, why.sentence};
+    if (stopping_) co_return Error{ErrorCode::shutting_down, "the daemon is shutting down"};
+    if (why.absence == Absence::not_asked_for)
+      co_return Error{ErrorCode::model_stopped, why.sentence};
     co_await changed_.wait(deadline);
     if (model->retired) {  // a reload changed it
       auto loaded = co_await load_here(std::move(name));

@@ -40,6 +40,7 @@ asio::awaitable<void> ControlLoop::run(std::shared_ptr<Live> live) {
       apply(scheduler_.on_stopped(live->id, Clock::now()));
     } else {
       model.error = up.error().message;
+      model.error_code = up.error().code;
       spdlog::error("model {}: {}", model.spec.name, up.error().message);
       apply(scheduler_.on_failed(live->id, up.error(), false, Clock::now()));
     }
@@ -148,6 +149,7 @@ void ControlLoop::died(std::shared_ptr<Live> live, const ExitReport& report) {
             : fmt::format("model \"{}\" was replaced: {}", model.spec.name, live->replaced)};
     for (const std::string& line : report.last_log_lines) error.message += "\n  " + line;
     model.error = error.message;
+    model.error_code = error.code;
     spdlog::error("{}", error.message);
     set_state(*live, InstanceState::failed, report.description);
     apply(scheduler_.on_failed(live->id, std::move(error), under_requests, Clock::now()));

@@ -129,7 +129,7 @@ void ControlLoop::on(Admit& message) {
     begin_provisioning(found->second);
   }
   if (model.phase == Model::Phase::failed) {
-    Error error{ErrorCode::provision_failed, model.error};
+    Error error{model.error_code, model.error};
     links_.refuse(message.thread, Refuse{message.ticket, std::move(error), 0});
     return;
   }

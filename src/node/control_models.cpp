@@ -130,12 +130,14 @@ void ControlLoop::on_provision_failed(Model& model, const Error& error) {
   // A change that cannot be made ready changes nothing: what was there serves on.
   if (const auto predecessor = model.predecessor.lock()) {
     predecessor->error = error.message;
+    predecessor->error_code = error.code;
     drop_successor(*predecessor);
     return;
   }
   model.phase = Model::Phase::failed;
   model.failed_at = Clock::now();
   model.error = error.message;
+  model.error_code = error.code;
   refuse_held(model, error);
   touch(model.id);
 }

@@ -17,7 +17,8 @@ struct ControlLoop::Model {
   Phase phase = Phase::provisioning;
   TimePoint failed_at;
   Provisioned provisioned;
-  std::string error;       // why the phase is failed, or the last start did
+  std::string error;  // why the phase is failed, or the last start did
+  ErrorCode error_code = ErrorCode::invalid_config;  // of `error`
   std::deque<Admit> held;  // requests that came before the model was provisioned
   ModelMetrics metrics;
   Counter* loads = nullptr;

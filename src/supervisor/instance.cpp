@@ -130,6 +130,11 @@ asio::awaitable<InstanceUsage> RunningInstance::usage(bool with_pss) {
   co_return usage;
 }
 
+Error of_model(const LaunchPlan& plan, Error error) {
+  error.message = fmt::format("model \"{}\": {}", plan.model, error.message);
+  return error;
+}
+
 }  // namespace
 
 ExitReport describe_exit(std::optional<int> wait_status) {
@@ -160,7 +165,7 @@ asio::awaitable<Result<std::shared_ptr<Instance>>> Instance::start(asio::io_cont
   const TimePoint deadline = Clock::now() + kStartTimeout;
   auto prepare = [plan] { return prepare_launch(plan); };
   auto prepared = co_await run_on(workers, prepare);
-  if (!prepared.ok()) co_return prepared.error();
+  if (!prepared.ok()) co_return of_model(plan, prepared.error());
 
   auto control = send_launch(spawner.socket(), prepared->request);
   while (!control.ok() && control.error().code == ErrorCode::overloaded &&
@@ -170,7 +175,7 @@ asio::awaitable<Result<std::shared_ptr<Instance>>> Instance::start(asio::io_cont
     co_await pause.async_wait(token);
     control = send_launch(spawner.socket(), prepared->request);
   }
-  if (!control.ok()) co_return control.error();
+  if (!control.ok()) co_return of_model(plan, control.error());
 
   auto state = std::make_shared<InstanceState>(loop, workers, std::move(plan), *std::move(control));
   state->log_offset = prepared->log_offset;

@@ -79,7 +79,7 @@ asio::awaitable<Error> stalled(std::shared_ptr<InstanceState> state) {
   const std::vector<std::string> lines = co_await run_on(state->workers, tail);
   co_return Error{ErrorCode::load_stalled,
                   with_log(fmt::format("{} stood still for {} while it loaded: no log output, CPU "
-                                       "time or reads",
+                                       "time or reads (engine.load_stall)",
                                        state->name(), to_string(state->plan.load_stall)),
                            lines)};
 }

@@ -84,6 +84,9 @@ def parse_arguments() -> argparse.Namespace:
         metavar="TEXT",
         help="before any byte of the answer; with TEXT only when the body holds it",
     )
+    request.add_argument(
+        "--garbage-answer", action="store_true", help="answers requests with what is not HTTP"
+    )
     request.add_argument("--die-mid-stream", action="store_true", help="after half of the tokens")
     request.add_argument(
         "--error-in-stream",
@@ -226,6 +229,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             route()
 
     def misbehave(self) -> None:
+        if self.server.options.garbage_answer:
+            self.read_body()
+            self.send_garbage()
+            raise ConnectionError("garbage on request")
         if self.server.options.die_on_request == "":
             self.die()
         if self.server.options.leak:
@@ -241,12 +248,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def health(self) -> None:
         options = self.server.options
         if self.server.age() < options.garbage_health:
-            self.wfile.write(b"\x00\xffSSH-2.0-not-http\r\n\r\n")
-            self.close_connection = True
+            self.send_garbage()
         elif options.never_ready or self.server.age() < options.slow_start:
             self.send_json({"status": "loading"}, status=503)
         else:
             self.send_json({"status": "ok"})
+
+    def send_garbage(self) -> None:
+        self.wfile.write(b"\x00\xffSSH-2.0-not-http\r\n\r\n")
+        self.close_connection = True
 
     def models(self) -> None:
         self.send_json(

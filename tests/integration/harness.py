@@ -38,6 +38,19 @@ def wait_until(condition, seconds=20, what="the condition"):
     raise AssertionError(f"{what} did not come true within {seconds} s")
 
 
+@contextlib.contextmanager
+def small_file_system(folder, options="size=1m"):
+    """Lays a small file system over a folder. Skips the test where that is not allowed."""
+    command = ["mount", "-t", "tmpfs", "-o", f"{options},mode=0755", "omni-test", str(folder)]
+    mounted = subprocess.run(command, capture_output=True, text=True)
+    if mounted.returncode != 0:
+        raise unittest.SkipTest(f"mounting takes root: {mounted.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
 class Answer:
     def __init__(self, status, headers, body):
         self.status, self.headers, self.body = status, headers, body
@@ -63,13 +76,14 @@ class UnixConnection(http.client.HTTPConnection):
 class Daemon:
     """A daemon in a temporary root. Use as a context manager."""
 
-    def __init__(self, memory="4GiB", limits=None, extra="", listen=None):
+    def __init__(self, memory="4GiB", limits=None, extra="", listen=None, environment=None):
         # Short and outside the repository: socket paths are limited, and models must be able to reach it.
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="omni-test-"))
         self.root.chmod(0o755)
         self.models = self.root / "models"
         self.models.mkdir()
         self.port = free_port()
+        self.environment = dict(environment or {})  # beside the test's own
         self.process = None
         self.log = self.root / "daemon.log"
         listen = listen or [f"127.0.0.1:{self.port}"]
@@ -145,7 +159,12 @@ class Daemon:
             *arguments,
         ]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
+            self.process = subprocess.Popen(
+                command,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                env={**os.environ, **self.environment},
+            )
         if wait:
             wait_until(self._ready, what="the daemon to be ready")
         return self

@@ -185,22 +185,6 @@ class Shutdown(unittest.TestCase):
             self.assertEqual(daemon.post("/ai/run/good", {}).status, 200)
             self.assertIn("not a regular file", daemon.post("/ai/run/pipe", {}).body.decode())
 
-    def test_two_daemons_on_one_root_or_one_port(self):
-        with Daemon() as daemon:
-            daemon.start()
-            second = subprocess.run(
-                [harness.OMNI, "serve", "--root", str(daemon.root), "--config", str(daemon.config)],
-                capture_output=True,
-                text=True,
-                timeout=20,
-            )
-            self.assertEqual(second.returncode, 69, second)
-            self.assertIn("another omni daemon", second.stderr)
-            with Daemon(listen=[f"127.0.0.1:{daemon.port}"]) as other:
-                other.start(wait=False)
-                self.assertEqual(other.process.wait(20), 69)
-                self.assertIn(str(daemon.port), other.log.read_text())
-
 
 class Waiting(unittest.TestCase):
     def test_a_client_that_leaves_the_queue_stops_the_load_it_alone_waited_for(self):

@@ -91,7 +91,9 @@ class Swap(unittest.TestCase):
 
             wait_until(poll, what="the stop of a model that is only looked at")
             self.assertEqual(daemon.state("never"), "stopped")
-            self.assertNotIn('omni_loads_total{model="never"} 1', daemon.get("/metrics").body.decode())
+            self.assertNotIn(
+                'omni_loads_total{model="never"} 1', daemon.get("/metrics").body.decode()
+            )
 
     def test_a_websocket_that_only_pings_keeps_no_model(self):
         with Daemon() as daemon:
