@@ -8,6 +8,7 @@ namespace omni::gateway {
 namespace {
 
 constexpr std::size_t kLongestRequestId = 128;
+constexpr std::size_t kLongestName = 256;  // of a model, to be looked for and shown
 
 }  // namespace
 
@@ -59,6 +60,12 @@ Result<void> Request::choose_model(std::string_view name) {
   const auto* found = routes.find(name);
   if (!found) {
     answer.blame("model");
+    if (name.size() > kLongestName) {
+      return Error{ErrorCode::model_not_found,
+                   fmt::format("there is no model with a name of {} bytes; GET /v1/models lists "
+                               "them",
+                               name.size())};
+    }
     const std::string nearest = routes.nearest(name);
     return Error{
         ErrorCode::model_not_found,

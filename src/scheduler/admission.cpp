@@ -62,11 +62,14 @@ std::optional<Error> Scheduler::Impl::reason_to_refuse(const Model* model) const
   if (model->queue.size() >= limits.queue_per_model) {
     return Error{
         ErrorCode::queue_full,
-        fmt::format("model \"{}\" has {} waiting requests, its limit", name, model->queue.size())};
+        fmt::format(
+            "model \"{}\" has {} waiting requests, as many as limits.queue_per_model allows", name,
+            model->queue.size())};
   }
   if (deadlines.size() >= limits.queue_total) {
     return Error{ErrorCode::queue_full,
-                 fmt::format("{} requests wait on this node, its limit", deadlines.size())};
+                 fmt::format("{} requests wait on this node, as many as limits.queue_total allows",
+                             deadlines.size())};
   }
   if (alive(*model) == 0 && model->crash_loop.backing_off(now)) return back_off_error(*model);
   return std::nullopt;

@@ -253,12 +253,12 @@ void Scheduler::Impl::expire_tickets() {
     dequeue(ticket);
     tickets.erase(id);
     touch(model);
-    refuse(
-        id,
-        {ErrorCode::queue_timeout,
-         fmt::format("model \"{}\" had no room for this request within {:.1f} s; the model is {}",
-                     model.policy.name, waited, to_string(state_of(model)))},
-        retry_after(model));
+    refuse(id,
+           {ErrorCode::queue_timeout,
+            fmt::format("model \"{}\" had no room for this request within {:.1f} s "
+                        "(limits.queue_timeout); the model is {}",
+                        model.policy.name, waited, to_string(state_of(model)))},
+           retry_after(model));
   }
 }
 

@@ -352,12 +352,13 @@ class Queues(ErrorCase):
     def test_queue_full(self):
         _, first = self.ask_and_wait(self.daemon)
         answer = self.daemon.chat("loading")
-        self.answered(answer, "queue_full", '"loading"', "1 waiting", retry_after=True)
+        self.answered(answer, "queue_full", '"loading"', "limits.queue_per_model", retry_after=True)
         self.ended(self.daemon.omni("run", "loading", "a"), "queue_full", '"loading"')
         first.join(20)
 
     def test_queue_timeout(self):
-        self.answered(self.daemon.chat("loading"), "queue_timeout", '"loading"', retry_after=True)
+        answer = self.daemon.chat("loading")
+        self.answered(answer, "queue_timeout", '"loading"', "limits.queue_timeout", retry_after=True)
 
     def test_overloaded(self):
         headers = (
