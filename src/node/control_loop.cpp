@@ -23,8 +23,6 @@ namespace {
 
 constexpr Duration kTick = 50ms;
 constexpr std::uint64_t kTicksPerMeasure = 20;  // usage of every instance about once a second
-// A model that could not be provisioned is tried again for a request that comes so long after.
-constexpr Duration kProvisionRetry = 30s;
 
 }  // namespace
 
@@ -124,8 +122,7 @@ void ControlLoop::on(Admit& message) {
     refuse_crossed(message);
     return;
   }
-  if (model.phase == Model::Phase::failed && model.spec_ok &&
-      Clock::now() - model.failed_at > kProvisionRetry) {
+  if (model.phase == Model::Phase::failed && model.spec_ok && Clock::now() > model.retry_at) {
     begin_provisioning(found->second);
   }
   if (model.phase == Model::Phase::failed) {

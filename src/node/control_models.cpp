@@ -15,6 +15,10 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr Duration kSaveEvery = 1min;
+// A model that could not be provisioned is tried again for a request that comes ten times as long
+// after as the try took, within these bounds.
+constexpr Duration kFirstRetry = 1s;
+constexpr Duration kLastRetry = 30s;
 
 }  // namespace
 
@@ -87,6 +91,7 @@ void ControlLoop::place_on_device(Model& model) const {
 void ControlLoop::begin_provisioning(std::shared_ptr<Model> model) {
   if (!model->spec_ok) return;
   model->phase = Model::Phase::provisioning;
+  model->provisioned_from = Clock::now();
   model->error.clear();
   touch(model->id);
   tasks_.spawn(provision(std::move(model)));
@@ -135,7 +140,8 @@ void ControlLoop::on_provision_failed(Model& model, const Error& error) {
     return;
   }
   model.phase = Model::Phase::failed;
-  model.failed_at = Clock::now();
+  const TimePoint now = Clock::now();
+  model.retry_at = now + std::clamp(10 * (now - model.provisioned_from), kFirstRetry, kLastRetry);
   model.error = error.message;
   model.error_code = error.code;
   refuse_held(model, error);

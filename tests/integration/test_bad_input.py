@@ -497,6 +497,7 @@ class Bodies(Shared):
 
         wait_until(lambda: len(counted()) == 2, what="the cancelled requests to be counted")
         self.assertIn(counter + "2", counted())
+        wait_until(lambda: self.daemon.state("listener") != "provisioning")
         self.assertEqual(self.daemon.state("listener"), "stopped", "nothing was loaded for it")
 
     def test_chunks_that_are_none_are_refused(self):
