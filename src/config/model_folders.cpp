@@ -8,8 +8,8 @@
 
 #include "base/files.h"
 #include "base/text.h"
+#include "config/model_files.h"
 #include "config/model_spec.h"
-#include "config/names.h"
 
 namespace omni {
 namespace {
@@ -74,16 +74,7 @@ void add_file(Fingerprint& print, const std::filesystem::path& path) {
 std::uint64_t fingerprint_of(const std::filesystem::path& folder) {
   // Sorted, since a directory may list itself in another order each time.
   std::set<std::filesystem::path> found;
-  std::error_code status;
-  std::filesystem::recursive_directory_iterator entry(folder, status);
-  for (; !status && entry != std::filesystem::recursive_directory_iterator();
-       entry.increment(status)) {
-    if (is_ignored_file(entry->path().filename().string())) {
-      entry.disable_recursion_pending();
-    } else {
-      found.insert(entry->path());
-    }
-  }
+  walk_model_folder(folder, [&found](const auto& entry) { found.insert(entry.path()); });
   Fingerprint print;
   for (const std::filesystem::path& path : found) add_file(print, path);
   return print.value();

@@ -1,4 +1,4 @@
-// What names and paths in the files may look like.
+// What names and paths in the files may look like. Private to this module.
 #pragma once
 
 #include <algorithm>
@@ -28,12 +28,6 @@ constexpr bool is_model_name(std::string_view name) {
 constexpr bool is_alias(std::string_view name) {
   return is_made_of(name, "._-/:@+") && name.size() <= 128 &&
          (is_alphanumeric(name[0]) || name[0] == '@');
-}
-
-// What lies in a model's folder without being part of the model: it neither makes a version nor a
-// change.
-inline bool is_ignored_file(std::string_view name) {
-  return name.starts_with('.') || name == "__pycache__";
 }
 
 // A relative path that stays inside the folder it starts at.

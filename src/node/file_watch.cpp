@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "config/names.h"
+#include "config/model_files.h"
 
 namespace omni::node {
 namespace {
@@ -73,17 +73,10 @@ void FileWatch::add_root(const std::filesystem::path& root) {
 
 void FileWatch::add_model(const std::filesystem::path& folder) {
   add(folder);
-  std::error_code status;
-  std::filesystem::recursive_directory_iterator entry(folder, status);
-  for (; !status && entry != std::filesystem::recursive_directory_iterator();
-       entry.increment(status)) {
-    if (is_ignored_file(entry->path().filename().string())) {
-      entry.disable_recursion_pending();
-      continue;
-    }
+  walk_model_folder(folder, [this](const std::filesystem::directory_entry& entry) {
     std::error_code ignored;
-    if (!entry->is_symlink(ignored) && entry->is_directory(ignored)) add(entry->path());
-  }
+    if (!entry.is_symlink(ignored) && entry.is_directory(ignored)) add(entry.path());
+  });
 }
 
 asio::awaitable<void> FileWatch::changed(Duration quiet, Duration longest) {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "config/names.h"
+#include "config/model_files.h"
 
 namespace omni {
 namespace {
@@ -15,20 +15,21 @@ namespace fs = std::filesystem;
 Result<std::map<fs::path, std::string>> digest_folder(
     const fs::path& folder, const std::map<fs::path, std::string>& left_out, FileDigests& digests) {
   std::map<fs::path, std::string> files;
-  std::error_code status;
-  fs::recursive_directory_iterator entry(folder, status);
-  for (; !status && entry != fs::recursive_directory_iterator(); entry.increment(status)) {
-    if (is_ignored_file(entry->path().filename().string())) {
-      entry.disable_recursion_pending();
-      continue;
-    }
+  Result<void> read;
+  const std::error_code status = walk_model_folder(folder, [&](const fs::directory_entry& entry) {
     std::error_code ignored;
-    if (!entry->is_regular_file(ignored) || left_out.contains(entry->path())) continue;
-    if (entry->path() == folder / "model.toml") continue;  // what counts of it is in the spec
-    TRY(std::string digest, digests.of(entry->path()));
-    files.emplace(entry->path().lexically_relative(folder), std::move(digest));
-  }
+    const bool counts = entry.is_regular_file(ignored) && !left_out.contains(entry.path()) &&
+                        entry.path() != folder / "model.toml";  // what counts of it is in the spec
+    if (!counts || !read.ok()) return;
+    Result<std::string> digest = digests.of(entry.path());
+    if (digest.ok()) {
+      files.emplace(entry.path().lexically_relative(folder), *std::move(digest));
+    } else {
+      read = std::move(digest).error();
+    }
+  });
   if (status) return errno_error("cannot read " + folder.string(), status.value());
+  CHECK(read);
   return files;
 }
 
