@@ -1,6 +1,7 @@
 // The control loop's instances, each from its start to its exit.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <boost/asio/redirect_error.hpp>
@@ -30,13 +31,18 @@ asio::awaitable<void> ControlLoop::run(std::shared_ptr<Live> live) {
   auto up = co_await bring_up(live);
   Model& model = *live->model;
   if (!up.ok()) {
+    const bool killed = co_await was_killed(live, up.error());
+    // Once more, for the requests that wait: what was killed from outside, such as by the kernel
+    // for want of memory, says nothing about the model. The second time it does.
+    const bool again = killed && !std::exchange(model.start_was_killed, true);
     if (live->process && live->process->alive()) co_await live->process->stop();
-    set_state(*live, live->stopping ? InstanceState::stopped : InstanceState::failed,
+    set_state(*live, live->stopping || again ? InstanceState::stopped : InstanceState::failed,
               up.error().message);
     std::erase(model.instances, live->id);
     live_.erase(live->id);
     touch(model.id);
-    if (live->stopping) {
+    if (live->stopping || again) {
+      if (again) spdlog::warn("{}; it is started once more", up.error().message);
       apply(scheduler_.on_stopped(live->id, Clock::now()));
     } else {
       model.error = up.error().message;
@@ -51,6 +57,7 @@ asio::awaitable<void> ControlLoop::run(std::shared_ptr<Live> live) {
   model.loads->add();
   model.load_time->observe(took);
   model.error.clear();
+  model.start_was_killed = false;
   spdlog::info("model {} is resident: instance {}, {}", model.spec.name, live->id.value,
                to_string(took));
   open(*live);
@@ -60,6 +67,14 @@ asio::awaitable<void> ControlLoop::run(std::shared_ptr<Live> live) {
   tasks_.spawn(measure(live));
   const ExitReport report = co_await live->process->wait_exit();
   died(live, report);
+}
+
+asio::awaitable<bool> ControlLoop::was_killed(std::shared_ptr<Live> live, Error failure) {
+  const bool ended = failure.code == ErrorCode::load_failed && live->process &&
+                     !live->process->alive() && !live->stopping;
+  if (!ended) co_return false;
+  const ExitReport report = co_await live->process->wait_exit();
+  co_return report.by_signal && report.status == SIGKILL && !live->stopping;
 }
 
 asio::awaitable<Result<void>> ControlLoop::bring_up(std::shared_ptr<Live> live) {

@@ -121,6 +121,7 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   // ---- one instance's life
   asio::awaitable<void> run(std::shared_ptr<Live> live);
   asio::awaitable<Result<void>> bring_up(std::shared_ptr<Live> live);
+  asio::awaitable<bool> was_killed(std::shared_ptr<Live> live, Error failure);
   asio::awaitable<void> stop_process(std::shared_ptr<Live> live, std::string reason);
   void open(Live& live);
   void died(std::shared_ptr<Live> live, const ExitReport& report);

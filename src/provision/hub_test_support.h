@@ -64,9 +64,11 @@ class FakeHub {
     ::posix_spawn_file_actions_adddup2(&actions, to[0], 0);
     ::posix_spawn_file_actions_adddup2(&actions, from[1], 1);
     std::string script = OMNI_SOURCE_DIR "/tests/fakes/hub.py";
-    std::array<char*, 5> argv{const_cast<char*>("python3"), const_cast<char*>("-I"), script.data(),
+    // Its whole path: by its name alone Python would look for its library beside another of PATH.
+    std::string python = "/usr/bin/python3";
+    std::array<char*, 5> argv{python.data(), const_cast<char*>("-I"), script.data(),
                               certificate.empty() ? nullptr : certificate.data(), nullptr};
-    EXPECT_EQ(::posix_spawn(&pid_, "/usr/bin/python3", &actions, nullptr, argv.data(), environ), 0);
+    EXPECT_EQ(::posix_spawn(&pid_, python.c_str(), &actions, nullptr, argv.data(), environ), 0);
     ::posix_spawn_file_actions_destroy(&actions);
     ::close(to[0]);
     ::close(from[1]);

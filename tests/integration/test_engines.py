@@ -85,6 +85,37 @@ class Engines(unittest.TestCase):
             self.assertEqual(answer.status, 503, answer)
             self.assertEqual(answer.json()["error"]["code"], "load_stalled")
 
+    def test_a_start_that_somebody_kills_is_made_once_more(self):
+        with Daemon() as daemon:
+            daemon.fake_engine("slow", "--slow-start", "2")
+            daemon.start()
+            answers = []
+            client = threading.Thread(target=lambda: answers.append(daemon.chat("slow")))
+            client.start()
+
+            def starting():
+                return [i for i in daemon.instances() if i["state"] == "starting"]
+
+            for expected in (200, 503):
+                kills = 1 if expected == 200 else 2
+                seen = set()
+                while len(seen) < kills:
+                    instance = wait_until(
+                        lambda: [i for i in starting() if i["id"] not in seen], what="a start"
+                    )[0]
+                    pids = wait_until(
+                        lambda i=instance: processes_with(f"{daemon.root}/run/i/{i['id']}/")
+                    )
+                    seen.add(instance["id"])
+                    os.kill(max(pids), signal.SIGKILL)
+                client.join(30)
+                self.assertEqual(answers[-1].status, expected, answers[-1])
+                daemon.admin("POST", "/admin/models/slow/stop")
+                client = threading.Thread(target=lambda: answers.append(daemon.chat("slow")))
+                if expected == 200:
+                    client.start()
+            self.assertIn("SIGKILL", answers[-1].json()["error"]["message"])
+
     def test_ipv6_only_ipv4_only_and_unix_socket_engines(self):
         with Daemon() as daemon:
             for transport in ("v6", "port", "socket"):

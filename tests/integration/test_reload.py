@@ -38,7 +38,13 @@ def reload(daemon):
 
 
 def pids(daemon):
-    return {i["model"]: i["pid"] for i in daemon.instances() if i["state"] == "resident"}
+    """Of the models that are resident, once they are measured."""
+
+    def look():
+        found = {i["model"]: i["pid"] for i in daemon.instances() if i["state"] == "resident"}
+        return [found] if all(found.values()) else None
+
+    return wait_until(look, what="the process ids")[0]
 
 
 class Reload(unittest.TestCase):
@@ -177,10 +183,12 @@ class Reload(unittest.TestCase):
             self.assertEqual(version(daemon), 1)
             before = pids(daemon)
             toml = folder / "model.toml"
-            toml.write_text('aliases = ["other-name"]\n' + toml.read_text() + 'stop_after = "0s"\n')
+            toml.write_text('aliases = ["other-name"]\n' + toml.read_text() + "priority = 3\n")
             self.assertEqual(reload(daemon)["changed"], ["m"])
             self.assertEqual(version(daemon, "other-name"), 1)
             self.assertEqual(pids(daemon), before)
+            toml.write_text(toml.read_text() + 'stop_after = "0s"\n')
+            self.assertEqual(reload(daemon)["changed"], ["m"])
             wait_until(lambda: not daemon.instances(), what="the new stop_after to act")
 
     def test_a_change_that_cannot_be_provisioned_leaves_the_old_version(self):
