@@ -1,7 +1,7 @@
 // The control loop's instances, each from its start to its exit.
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <signal.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <boost/asio/redirect_error.hpp>
@@ -74,7 +74,7 @@ asio::awaitable<bool> ControlLoop::was_killed(std::shared_ptr<Live> live, Error 
                      !live->process->alive() && !live->stopping;
   if (!ended) co_return false;
   const ExitReport report = co_await live->process->wait_exit();
-  co_return report.by_signal && report.status == SIGKILL && !live->stopping;
+  co_return report.by_signal&& report.status == SIGKILL && !live->stopping;
 }
 
 asio::awaitable<Result<void>> ControlLoop::bring_up(std::shared_ptr<Live> live) {

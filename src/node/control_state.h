@@ -28,7 +28,7 @@ struct ControlLoop::Model {
   Gauge* waiting = nullptr;
   Gauge* resident = nullptr;
   std::vector<InstanceId> instances;
-  bool start_was_killed = false;  // the last one, from outside
+  bool start_was_killed = false;        // the last one, from outside
   std::optional<TimePoint> force_stop;  // an operator's stop: how long its instances may drain
 
   // A changed model is another one of the same name. While it is provisioned the old one serves;

@@ -358,7 +358,9 @@ class Queues(ErrorCase):
 
     def test_queue_timeout(self):
         answer = self.daemon.chat("loading")
-        self.answered(answer, "queue_timeout", '"loading"', "limits.queue_timeout", retry_after=True)
+        self.answered(
+            answer, "queue_timeout", '"loading"', "limits.queue_timeout", retry_after=True
+        )
 
     def test_overloaded(self):
         headers = (
