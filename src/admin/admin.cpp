@@ -56,11 +56,10 @@ Result<ModelStatus> find_model(std::vector<ModelStatus> models, std::string_view
     names.insert(names.end(), model.aliases.begin(), model.aliases.end());
   }
   const std::string nearest = nearest_name(name, names);
-  return Error{
-      ErrorCode::model_not_found,
-      nearest.empty()
-          ? fmt::format("model \"{}\" does not exist: `omni models` lists what does", name)
-          : fmt::format("model \"{}\" does not exist: did you mean \"{}\"?", name, nearest)};
+  return Error{ErrorCode::model_not_found,
+               nearest.empty()
+                   ? fmt::format("there is no model \"{}\"; `omni models` lists them", name)
+                   : fmt::format("there is no model \"{}\"; did you mean \"{}\"?", name, nearest)};
 }
 
 asio::awaitable<Result<ModelStatus>> find_model(NodeControl& node, std::string name) {

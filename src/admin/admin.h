@@ -127,8 +127,8 @@ class NodeControl {
   // True once a shutdown began: log and event streams end, so that they do not hold it up. Any
   // thread.
   virtual bool stopping() const { return false; }
-  // The log file of a model's first instance; FILE.1 and so on are its rotated predecessors. It
-  // need not exist yet. Any thread.
+  // The log file of the model's instance that wrote last; FILE.1 and so on are its rotated
+  // predecessors. It need not exist yet. Any thread; a few looks at the file system.
   virtual std::string log_path(std::string_view model) = 0;
 
   // Events since `after` (0, or an id from before a restart: the ring's oldest), at least one, or

@@ -173,7 +173,7 @@ TEST_F(AdminTest, PassesOnWhyALoadFailed) {
 TEST_F(AdminTest, RefusesWhatItDoesNotKnow) {
   const Error model = error_of("POST", "/admin/models/minilmm/load");
   EXPECT_EQ(model.code, ErrorCode::model_not_found);
-  EXPECT_EQ(model.message, "model \"minilmm\" does not exist: did you mean \"minilm\"?");
+  EXPECT_EQ(model.message, "there is no model \"minilmm\"; did you mean \"minilm\"?");
   EXPECT_EQ(error_of("GET", "/admin/nothing").code, ErrorCode::not_found);
   EXPECT_EQ(error_of("GET", "/admin/models/a/b/c").code, ErrorCode::not_found);
   EXPECT_EQ(error_of("GET", "/admin/models/%zz").code, ErrorCode::invalid_request);

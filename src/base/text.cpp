@@ -73,4 +73,8 @@ std::string to_utf8(std::string_view text) {
   return out;
 }
 
+std::string counted(std::uint64_t number, std::string_view thing) {
+  return std::to_string(number) + " " + std::string(thing) + (number == 1 ? "" : "s");
+}
+
 }  // namespace omni

@@ -142,7 +142,7 @@ TEST_F(Commands, ErrorsHaveTheExitCodeOfTheirTable) {
   EXPECT_EQ(full.out, "");
   const Outcome unknown = omni({"load", "minilmm"});
   EXPECT_EQ(unknown.exit_code, 66);
-  EXPECT_EQ(unknown.err, "omni: model \"minilmm\" does not exist: did you mean \"minilm\"?\n");
+  EXPECT_EQ(unknown.err, "omni: there is no model \"minilmm\"; did you mean \"minilm\"?\n");
 }
 
 TEST_F(Commands, WrongArgumentsAreUsageErrors) {
@@ -399,8 +399,7 @@ TEST_F(Commands, RunNeedsAnInput) {
                           {.in = terminal, .out = err.get(), .err = err.get()}),
             64);
   EXPECT_EQ(content_of(err),
-            "omni: whisper is a speech-to-text model: give it a file as an argument, or pipe it "
-            "in\n");
+            "omni: whisper does speech-to-text: give it a file as an argument, or pipe it in\n");
 }
 
 }  // namespace

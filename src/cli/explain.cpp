@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 
+#include "base/text.h"
 #include "cli/fields.h"
 #include "cli/program.h"
 #include "cli/table.h"
@@ -41,7 +42,8 @@ std::string explanation_text(const json::object& answer) {
                   flag_at(answer, "pinned") ? ", pinned" : "", text_at(answer, "sentence"));
   const std::int64_t waiting = integer_at(answer, "waiting");
   if (waiting > 0) {
-    text += fmt::format("waiting  {} requests, the oldest for {}\n", waiting,
+    text += fmt::format("waiting  {}, the oldest for {}\n",
+                        counted(static_cast<std::uint64_t>(waiting), "request"),
                         format_age(number_at(answer, "oldest_wait_seconds")));
   }
   if (text_at(answer, "need_source").empty()) return text;  // not provisioned yet

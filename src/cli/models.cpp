@@ -19,8 +19,7 @@ std::string aliases_of(const json::object& model) {
 
 std::string model_table(const json::array& models, std::optional<std::size_t> width) {
   Table table({{"NAME", Align::left, true},
-               {"TASK"},
-               {"ENGINE"},
+               {"TASK", Align::left, true},
                {"STATE"},
                {"MEMORY", Align::right},
                {"LOAD", Align::right},
@@ -38,8 +37,7 @@ std::string model_table(const json::array& models, std::optional<std::size_t> wi
       return text.empty() ? "-" : text;
     };
     table.add_row({flag_at(model, "pinned") ? name + " (pinned)" : name, known("task"),
-                   known("engine"), text_at(model, "state"),
-                   format_bytes(integer_at(model, "memory_bytes")),
+                   text_at(model, "state"), format_bytes(integer_at(model, "memory_bytes")),
                    load > 0 ? format_age(load) : "-", std::to_string(integer_at(model, "waiting")),
                    std::to_string(integer_at(model, "in_flight")),
                    std::to_string(integer_at(model, "requests")), aliases_of(model)});

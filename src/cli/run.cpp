@@ -52,8 +52,8 @@ Result<void> read_input(Console& console, Task task, const RunFlags& flags, RunI
   if (flags.input.empty()) {
     if (!console.input_is_terminal()) return read_content(console, "-", input);
     return Error{ErrorCode::usage,
-                 fmt::format("{} is a {} model: give it {} as an argument, or pipe it in",
-                             flags.model, to_string(task), takes_file(task) ? "a file" : "a text")};
+                 fmt::format("{} does {}: give it {} as an argument, or pipe it in", flags.model,
+                             to_string(task), takes_file(task) ? "a file" : "a text")};
   }
   const bool literal = flags.input != "-" &&
                        (!takes_file(task) || (takes_object(task) && flags.input.front() == '{'));
@@ -61,8 +61,8 @@ Result<void> read_input(Console& console, Task task, const RunFlags& flags, RunI
   if (!literal && flags.input != "-" && !std::filesystem::exists(flags.input, status)) {
     return Error{
         ErrorCode::io_error,
-        fmt::format("there is no file {}: a {} model takes {}", flags.input, to_string(task),
-                    takes_object(task) ? "a JSON object or a file" : "a file")};
+        fmt::format("there is no file {}: {} does {}, which takes {}", flags.input, flags.model,
+                    to_string(task), takes_object(task) ? "a JSON object or a file" : "a file")};
   }
   if (!literal) return read_content(console, flags.input, input);
   input.content = flags.input;

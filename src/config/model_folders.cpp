@@ -74,8 +74,10 @@ void add_file(Fingerprint& print, const std::filesystem::path& path) {
 std::uint64_t fingerprint_of(const std::filesystem::path& folder) {
   // Sorted, since a directory may list itself in another order each time.
   std::set<std::filesystem::path> found;
-  walk_model_folder(folder, [&found](const auto& entry) { found.insert(entry.path()); });
+  const std::error_code status =
+      walk_model_folder(folder, [&found](const auto& entry) { found.insert(entry.path()); });
   Fingerprint print;
+  print.add(static_cast<std::uint64_t>(status.value()));
   for (const std::filesystem::path& path : found) add_file(print, path);
   return print.value();
 }

@@ -131,8 +131,12 @@ std::vector<Key> model_keys(ModelDraft& draft) {
   return {
       {"task", "required", "What the model does. It decides the endpoints that serve it.",
        choice(tasks, [&spec](std::size_t index) { spec.task = kTaskNames[index].task; })},
-      {"aliases", "[]", "Further names that requests may use.", texts(spec.aliases, check_alias)},
-      {"pinned", "false", "Never stopped or evicted to make room for others.", flag(spec.pinned)},
+      {"aliases", "[]", "Further names that requests may use: letters, digits and `. _ - / : @ +`.",
+       texts(spec.aliases, check_alias)},
+      {"pinned", "false",
+       "Never stopped or evicted to make room for others. It starts when it is asked for, or by "
+       "`min_instances`.",
+       flag(spec.pinned)},
       {"env", "{}",
        "Environment variables of the instance. Values may hold the placeholders of "
        "`engine.command`.",
@@ -180,7 +184,8 @@ std::vector<Key> model_keys(ModelDraft& draft) {
        duration(spec.stop_grace, 0s, 10min)},
 
       {"resources.memory", "(learned)",
-       "Host memory of one instance. Without it the first start happens alone and is measured.",
+       "Host memory of one instance, until it is measured: then the most that it was seen to hold "
+       "counts. Without it the first start gets the whole device, alone, and is measured.",
        bytes([&spec](Bytes value) { spec.memory = value; }, 1_MiB)},
       {"resources.gpu_memory", "(none)",
        "Memory of one instance on a GPU, one of `[device.gpuN]`. It is then placed by this alone: "
@@ -210,7 +215,9 @@ std::vector<Key> model_keys(ModelDraft& draft) {
 
       {"request.defaults", "{}",
        "Members that a request gets when it does not have them, such as `temperature`. Of JSON "
-       "bodies and forms, on every endpoint but `/upstream`.",
+       "bodies and forms, on every endpoint but `/upstream`. `model`, `stream` and "
+       "`stream_options` "
+       "are the client's to say.",
        json_map(spec.defaults, check_default)},
 
       {"weights",

@@ -80,8 +80,20 @@ void ControlLoop::shut_down() {
   asio::post(loop_, [this] { on_shut_down_(); });
 }
 
+// Of several instances, such as two versions during a change, the one that wrote last.
 std::string ControlLoop::log_path(std::string_view name) {
-  return log_file(options_.paths, name).string();
+  std::filesystem::path newest = log_file(options_.paths, name);
+  auto written = std::filesystem::file_time_type::min();
+  std::error_code missing;
+  for (std::uint32_t number = 0; !missing; ++number) {
+    const std::filesystem::path file = log_file(options_.paths, name, number);
+    const auto time = std::filesystem::last_write_time(file, missing);
+    if (!missing && time > written) {
+      newest = file;
+      written = time;
+    }
+  }
+  return newest.string();
 }
 
 Error ControlLoop::unknown_model(std::string_view name) const {
@@ -122,7 +134,7 @@ asio::awaitable<std::vector<admin::ModelStatus>> ControlLoop::models_here() {
     status.aliases = model->aliases;
     status.pinned = model->spec.pinned;
     status.version = model->provisioned.version;
-    status.last_error = model->error;
+    status.last_error = model->change_error.empty() ? model->error : model->change_error;
     status.requests = model->metrics.requests->value();
     status.waiting = static_cast<std::uint32_t>(model->held.size());
     for (InstanceId instance : model->instances)
@@ -195,6 +207,10 @@ Result<admin::ModelExplanation> ControlLoop::explain_here(std::string_view name)
   const Explanation found = scheduler_.explain(model->id, Clock::now());
   answer.reason = to_string(found.absence);
   answer.sentence = found.sentence;
+  if (!model->change_error.empty()) {
+    answer.sentence += fmt::format("; its files have changed, and that version cannot be used: {}",
+                                   model->change_error);
+  }
   for (const ModelId other : found.others) {
     const auto known = models_.find(other);
     if (known != models_.end()) answer.others.push_back(known->second->spec.name);

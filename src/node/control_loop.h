@@ -156,6 +156,9 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   void take_folder(ModelFolder folder, admin::ReloadReport& report);
   void change(const std::shared_ptr<Model>& model, ModelFolder folder);
   void hand_over(const std::shared_ptr<Model>& from, const std::shared_ptr<Model>& to);
+  asio::awaitable<void> warm_up(std::shared_ptr<Model> from, std::shared_ptr<Model> to);
+  void pass_name(const std::shared_ptr<Model>& from, const std::shared_ptr<Model>& to);
+  void keep(Model& model, std::string why);
   void hand_over_held(Model& from, Model& to);
   void drop_successor(Model& model);
   void retire(Model& model);

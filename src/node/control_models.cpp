@@ -134,9 +134,7 @@ void ControlLoop::on_provision_failed(Model& model, const Error& error) {
   events_.add({{"type", "provision_failed"}, {"model", model.spec.name}, {"line", error.message}});
   // A change that cannot be made ready changes nothing: what was there serves on.
   if (const auto predecessor = model.predecessor.lock()) {
-    predecessor->error = error.message;
-    predecessor->error_code = error.code;
-    drop_successor(*predecessor);
+    keep(*predecessor, error.message);
     return;
   }
   model.phase = Model::Phase::failed;

@@ -1,9 +1,10 @@
 // Reload: the configuration is read again, and what has changed is carried out.
 //
 // All files are read and checked before anything happens, so that a bad one changes nothing. A
-// model that changed becomes another model of the same name: its successor is provisioned while the
-// old one serves, takes the name, and the old one is drained when its own requests are done. No
-// request meets a change half-way, and a model that did not change is not touched.
+// model that changed becomes another model of the same name: its successor is provisioned, and
+// loaded if the old one is, while the old one serves; then it takes the name, and the old one is
+// drained when its own requests are done. No request meets a change half-way, and a model that did
+// not change is not touched.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
@@ -171,7 +172,8 @@ void ControlLoop::take_folder(ModelFolder folder, admin::ReloadReport& report) {
   }
   const std::shared_ptr<Model> model = known->second;
   // One that failed is tried again: what it lacked may be there now.
-  const bool retry = model->spec_ok && model->phase == Model::Phase::failed;
+  const bool failed = model->spec_ok && model->phase == Model::Phase::failed;
+  const bool retry = failed || !model->change_error.empty();
   if (!folder.spec.ok() || (model->fingerprint == folder.fingerprint && !retry)) {
     ++report.unchanged;
     return;
@@ -197,8 +199,10 @@ void ControlLoop::change(const std::shared_ptr<Model>& model, ModelFolder folder
   begin_provisioning(successor);
 }
 
-// `to` is ready. When the two would run the same, it is still the old one with another policy.
+// `to` is provisioned. When the two would run the same, it is still the old one with another
+// policy.
 void ControlLoop::hand_over(const std::shared_ptr<Model>& from, const std::shared_ptr<Model>& to) {
+  from->change_error.clear();
   if (from->provisioned.version == to->provisioned.version) {
     from->spec = to->spec;
     apply(scheduler_.on_model(policy_of(*from), Clock::now()));
@@ -206,17 +210,63 @@ void ControlLoop::hand_over(const std::shared_ptr<Model>& from, const std::share
     touch(from->id);
     return;
   }
+  learned_.set(from->spec.name, from->provisioned.version, scheduler_.learned(from->id));
+  apply(scheduler_.on_model(policy_of(*to), Clock::now()));
+  if (from->instances.empty()) {
+    pass_name(from, to);
+  } else {
+    tasks_.spawn(warm_up(from, to));
+  }
+}
+
+// Where the old version is at hand the new one must be too, before it gets a request: what cannot
+// be loaded changes nothing either. When there is no room for both, the old one makes it.
+asio::awaitable<void> ControlLoop::warm_up(std::shared_ptr<Model> from, std::shared_ptr<Model> to) {
+  to->error.clear();
+  apply(scheduler_.load(to->id, Clock::now()));
+  const auto serves = [this](InstanceId id) { return live_.at(id)->open; };
+  for (;;) {
+    if (to->dropped) co_return;  // changed again, or removed
+    if (std::ranges::any_of(to->instances, serves)) break;
+    if (to->instances.empty() && !to->error.empty()) {
+      keep(*from, to->error);
+      co_return;
+    }
+    // A load that waits for room has no instance: whether there can be any is looked at again.
+    const Explanation why = scheduler_.explain(to->id, Clock::now());
+    if (why.absence == Absence::too_large) {
+      keep(*from, why.sentence);
+      co_return;
+    }
+    // Not beside an old one that nothing may close, such as itself pinned: then one after the
+    // other.
+    if (why.absence == Absence::no_room_beside) break;
+    co_await changed_.wait(Clock::now() + 1s);
+  }
+  pass_name(from, to);
+  publish();
+}
+
+void ControlLoop::pass_name(const std::shared_ptr<Model>& from, const std::shared_ptr<Model>& to) {
   spdlog::info("model {} is replaced by version {}", to->spec.name,
                to->provisioned.version.substr(0, 12));
   from->successor.reset();
   to->predecessor.reset();
-  learned_.set(from->spec.name, from->provisioned.version, scheduler_.learned(from->id));
-  apply(scheduler_.on_model(policy_of(*to), Clock::now()));
-  // Where the old one was at hand, the new one is too.
-  if (!from->instances.empty()) apply(scheduler_.load(to->id, Clock::now()));
   catalogue_[to->spec.name] = to;
   retire(*from);
   list_names();
+  changed_.notify();
+}
+
+// The new version is of no use: what was there serves on.
+void ControlLoop::keep(Model& model, std::string why) {
+  spdlog::error("model {} stays as it was: {}", model.spec.name, why);
+  events_.add({{"type", "change_failed"}, {"model", model.spec.name}, {"line", why}});
+  model.change_error = std::move(why);
+  drop_successor(model);
+  touch(model.id);
+  publish();
+  changed_.notify();
 }
 
 void ControlLoop::hand_over_held(Model& from, Model& to) {
@@ -238,7 +288,12 @@ void ControlLoop::drop_successor(Model& model) {
   if (!model.successor) return;
   const std::shared_ptr<Model> successor = std::exchange(model.successor, nullptr);
   successor->dropped = true;
-  models_.erase(successor->id);
+  // It may be about to load: then it goes as a model does.
+  if (scheduler_.knows(successor->id)) {
+    successor->retired = Clock::now() - kRetireAfter;
+  } else {
+    models_.erase(successor->id);
+  }
 }
 
 // It has no name any more: the requests that it has are served, then it goes.

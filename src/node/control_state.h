@@ -33,7 +33,8 @@ struct ControlLoop::Model {
 
   // A changed model is another one of the same name. While it is provisioned the old one serves;
   // then it takes the name, and the old one goes when its requests are done.
-  std::shared_ptr<Model> successor;  // being provisioned
+  std::shared_ptr<Model> successor;  // being provisioned, or loaded to take its place
+  std::string change_error;          // why the last successor did not
   std::weak_ptr<Model> predecessor;  // whose successor this is
   bool listed = false;               // has its name: in the catalogue and the routes
   bool dropped = false;              // another came before it was of use

@@ -73,10 +73,12 @@ void FileWatch::add_root(const std::filesystem::path& root) {
 
 void FileWatch::add_model(const std::filesystem::path& folder) {
   add(folder);
-  walk_model_folder(folder, [this](const std::filesystem::directory_entry& entry) {
-    std::error_code ignored;
-    if (!entry.is_symlink(ignored) && entry.is_directory(ignored)) add(entry.path());
-  });
+  // What cannot be read cannot be watched.
+  [[maybe_unused]] const auto unreadable =
+      walk_model_folder(folder, [this](const std::filesystem::directory_entry& entry) {
+        std::error_code ignored;
+        if (!entry.is_symlink(ignored) && entry.is_directory(ignored)) add(entry.path());
+      });
 }
 
 asio::awaitable<void> FileWatch::changed(Duration quiet, Duration longest) {

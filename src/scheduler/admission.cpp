@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "scheduler/impl.h"
 
 namespace omni {
@@ -77,9 +78,9 @@ std::optional<Error> Scheduler::Impl::reason_to_refuse(const Model* model) const
 
 Error Scheduler::Impl::back_off_error(const Model& model) const {
   return {ErrorCode::load_failed,
-          fmt::format("model \"{}\" failed {} times in a row and is tried again in {} s; last: {}",
-                      model.policy.name, model.crash_loop.failures(), retry_after(model),
-                      model.last_error)};
+          fmt::format("model \"{}\" failed {} in a row and is tried again in {} s; last: {}",
+                      model.policy.name, counted(model.crash_loop.failures(), "time"),
+                      retry_after(model), model.last_error)};
 }
 
 std::int64_t Scheduler::Impl::retry_after(const Model& model) const {

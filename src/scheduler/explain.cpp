@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "scheduler/impl.h"
 
 namespace omni {
@@ -84,10 +85,10 @@ void Scheduler::Impl::explain_absence(const Model& model, TimePoint at, Explanat
     answer.retry_in = model.crash_loop.retry_at() - at;
     return because(
         Absence::backing_off,
-        fmt::format("model \"{}\" failed {} times in a row and is tried again in {:.0f} s, or at "
+        fmt::format("model \"{}\" failed {} in a row and is tried again in {:.0f} s, or at "
                     "once by `omni load`; last: {}",
-                    name, model.crash_loop.failures(), Seconds(answer.retry_in).count(),
-                    model.last_error));
+                    name, counted(model.crash_loop.failures(), "time"),
+                    Seconds(answer.retry_in).count(), model.last_error));
   }
 
   // 3. Nobody wants it.

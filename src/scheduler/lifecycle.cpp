@@ -32,7 +32,7 @@ std::string_view reason(scheduling::Closing why) {
     case scheduling::Closing::stopped:
       return "stopped by an operator";
     case scheduling::Closing::removed:
-      return "its model was removed";
+      return "its model was removed or has changed";
     case scheduling::Closing::shut_down:
       return "the daemon is shutting down";
   }

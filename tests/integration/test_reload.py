@@ -211,6 +211,45 @@ class Reload(unittest.TestCase):
             reload(daemon)
             wait_until(lambda: version(daemon) == 2, what="the corrected version")
 
+    def test_a_change_that_cannot_be_loaded_leaves_the_old_version(self):
+        with Daemon(extra=MANUAL) as daemon:
+            folder = daemon.handler("m", HANDLER.format(version=1))
+            daemon.start()
+            self.assertEqual(version(daemon), 1)
+            before = pids(daemon)
+            (folder / "handler.py").write_text("def handle_request(request, context:\n")
+            reload(daemon)
+            wait_until(
+                lambda: "SyntaxError"
+                in daemon.admin("GET", "/admin/models/m").json()["last_error"],
+                what="the error",
+            )
+            self.assertEqual(version(daemon), 1)
+            self.assertEqual(pids(daemon), before)
+            explained = daemon.omni("explain", "m").stdout
+            self.assertIn("SyntaxError", explained)
+            # Its log is the one that was written last.
+            self.assertIn("SyntaxError", daemon.omni("logs", "m").stdout)
+            edit(folder, 3)
+            reload(daemon)
+            wait_until(lambda: version(daemon) == 3, what="the corrected version")
+            wait_until(lambda: len(daemon.instances()) == 1, what="the others to be gone")
+            self.assertNotIn("SyntaxError", daemon.omni("explain", "m").stdout)
+
+    def test_a_change_of_what_does_not_fit_twice(self):
+        with Daemon(memory="100MiB", extra=MANUAL) as daemon:
+            for name, pinned in (("a", "false"), ("b", "true")):
+                folder = daemon.handler(name, HANDLER.format(version=1), memory="60MiB")
+                toml = folder / "model.toml"
+                toml.write_text(f"pinned = {pinned}\n" + toml.read_text())
+                daemon.start() if name == "a" else reload(daemon)
+                # Measured it would fit twice: this is about what is granted.
+                wait_until(lambda n=name: version(daemon, n) == 1, what="the first version")
+                edit(folder, 2)
+                reload(daemon)
+                wait_until(lambda n=name: version(daemon, n) == 2, what="the second version")
+                daemon.omni("stop", name)
+
     def test_a_broken_model_works_once_it_is_corrected(self):
         with Daemon(extra=MANUAL) as daemon:
             folder = daemon.handler("m", HANDLER.format(version=1))
