@@ -19,7 +19,7 @@ LAYER_OF = {module: layer for layer, modules in LAYERS.items() for module in mod
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([a-z_0-9]+)/[^"]*"', re.MULTILINE)
 MODULE = re.compile(
-    r"^\s*omni_module\(\s*(\w+)(?:[^)]*?\bDEPENDS\s+([^)]*?))?(?:\bLIBRARIES\b[^)]*)?\)",
+    r"^\s*omni_module\(\s*(\w+)(?:[^)]*?\bDEPENDS\s+([^)]*?))?\s*(?:\bLIBRARIES\b[^)]*)?\)",
     re.MULTILINE,
 )
 TABLE_ROW = re.compile(r"^\|\s*(\d+)\s*\|([^|]*)\|", re.MULTILINE)

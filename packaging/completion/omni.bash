@@ -13,7 +13,7 @@ _omni_models() {
 
 _omni() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
-  local i command="" words="--help --version serve status ps models explain run load stop logs events reload shutdown check gc doctor version completion"
+  local i command="" words="--help --version serve status ps models explain run load stop logs events reload shutdown check gc key doctor version completion"
   COMPREPLY=()
   case $prev in
     --socket) COMPREPLY=($(compgen -f -- "$cur")); return ;;
@@ -49,6 +49,7 @@ _omni() {
     shutdown) words="-h --help --socket --root --json" ;;
     check) words="-h --help --root --json" ;;
     gc) words="-h --help --root --config --dry-run --force --json" ;;
+    key) words="-h --help --json" ;;
     doctor) words="-h --help --socket --root --json" ;;
     version) words="-h --help --json" ;;
     completion) words="-h --help bash" ;;

@@ -151,8 +151,20 @@ asio::awaitable<void> post_load(NodeControl& node, http::Exchange& exchange, std
   return apply(node, exchange, std::move(name), &NodeControl::load);
 }
 
+// Also of a model that has been removed, and still answers.
 asio::awaitable<void> post_stop(NodeControl& node, http::Exchange& exchange, std::string name) {
-  return apply(node, exchange, std::move(name), &NodeControl::stop);
+  const Result<ModelStatus> model = co_await find_model(node, name);
+  if (model.ok()) {
+    co_await apply(node, exchange, std::move(name), &NodeControl::stop);
+    co_return;
+  }
+  const Result<void> stopped = co_await node.stop(name);
+  if (stopped.ok()) {
+    json::object body{{"name", name}, {"state", "stopped"}};
+    co_await respond_json(exchange, std::move(body));
+  } else {
+    co_await respond_error(exchange, model.error());
+  }
 }
 
 asio::awaitable<Result<LogRequest>> log_request(NodeControl& node, const http::RequestHead& request,

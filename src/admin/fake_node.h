@@ -1,6 +1,7 @@
 // A node for tests: answers from values that the test sets. Lives on one loop.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -84,6 +85,9 @@ class FakeNode final : public NodeControl {
   asio::awaitable<Result<void>> set_state(std::string verb, std::string model, std::string state) {
     history.push_back(verb + " " + model);
     if (failure) co_return *failure;
+    const bool known = std::ranges::any_of(
+        model_list, [&model](const ModelStatus& status) { return status.name == model; });
+    if (!known) co_return Error{ErrorCode::model_not_found, "there is no model " + model};
     for (ModelStatus& status : model_list) {
       if (status.name == model) status.state = state;
     }

@@ -18,6 +18,7 @@ enum class ErrorCode : std::uint8_t {
   not_found,
   method_not_allowed,
   forbidden_origin,
+  invalid_api_key,
   task_mismatch,
   body_too_large,
   head_too_large,

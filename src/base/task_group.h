@@ -18,6 +18,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstdint>
 #include <list>
 
 #include "base/clock.h"
@@ -35,16 +36,22 @@ class TaskGroup {
   TaskGroup(const TaskGroup&) = delete;
   TaskGroup& operator=(const TaskGroup&) = delete;
 
-  void spawn(asio::awaitable<void> task) {
+  using Id = std::uint64_t;
+
+  // The id is for cancel(id).
+  Id spawn(asio::awaitable<void> task) {
     signals_.emplace_front();
     auto signal = signals_.begin();
-    asio::co_spawn(
-        executor_, std::move(task),
-        asio::bind_cancellation_slot(signal->slot(), [this, signal](std::exception_ptr failure) {
-          if (failure) rethrow_unless_cancelled(failure);
-          signals_.erase(signal);
-          if (signals_.empty()) idle_.cancel();
-        }));
+    signal->id = ++last_id_;
+    const Id id = signal->id;
+    asio::co_spawn(executor_, std::move(task),
+                   asio::bind_cancellation_slot(signal->stop.slot(),
+                                                [this, signal](std::exception_ptr failure) {
+                                                  if (failure) rethrow_unless_cancelled(failure);
+                                                  signals_.erase(signal);
+                                                  if (signals_.empty()) idle_.cancel();
+                                                }));
+    return id;
   }
 
   std::size_t size() const { return signals_.size(); }
@@ -53,7 +60,15 @@ class TaskGroup {
     // emit() may run a task to its end, which erases its signal.
     for (auto it = signals_.begin(); it != signals_.end();) {
       auto signal = it++;
-      signal->emit(asio::cancellation_type::terminal);
+      signal->stop.emit(asio::cancellation_type::terminal);
+    }
+  }
+  // One task; nothing when it has ended.
+  void cancel(Id id) {
+    for (Task& task : signals_) {
+      if (task.id != id) continue;
+      task.stop.emit(asio::cancellation_type::terminal);
+      return;
     }
   }
 
@@ -82,7 +97,12 @@ class TaskGroup {
 
   asio::io_context::executor_type executor_;
   asio::steady_timer idle_;
-  std::list<asio::cancellation_signal> signals_;
+  struct Task {
+    Id id = 0;
+    asio::cancellation_signal stop;
+  };
+  std::list<Task> signals_;
+  Id last_id_ = 0;
 };
 
 }  // namespace omni

@@ -16,9 +16,9 @@ using AddCommand = void (*)(CLI::App&, Program&);
 
 // In the order of `omni --help`.
 constexpr AddCommand kCommands[] = {
-    add_serve, add_status, add_ps,     add_models,  add_explain,    add_run,
-    add_load,  add_stop,   add_logs,   add_events,  add_reload,     add_shutdown,
-    add_check, add_gc,     add_doctor, add_version, add_completion,
+    add_serve, add_status, add_ps,   add_models, add_explain, add_run,
+    add_load,  add_stop,   add_logs, add_events, add_reload,  add_shutdown,
+    add_check, add_gc,     add_key,  add_doctor, add_version, add_completion,
 };
 
 void describe(CLI::App& app, Program& program) {

@@ -50,7 +50,7 @@ TEST_F(Commands, HelpOfEachCommandIsKnown) {
   std::string text = run_plain({"--help"}).out;
   for (const char* command :
        {"serve", "status", "ps", "models", "explain", "run", "load", "stop", "logs", "events",
-        "reload", "shutdown", "check", "gc", "doctor", "version", "completion"}) {
+        "reload", "shutdown", "check", "gc", "key", "doctor", "version", "completion"}) {
     const Outcome outcome = run_plain({command, "--help"});
     EXPECT_EQ(outcome.exit_code, 0);
     text += fmt::format("\n$ omni {} --help\n{}", command, outcome.out);

@@ -57,6 +57,7 @@ void add_logs(CLI::App& app, Program& program);
 void add_events(CLI::App& app, Program& program);
 void add_shutdown(CLI::App& app, Program& program);
 void add_check(CLI::App& app, Program& program);
+void add_key(CLI::App& app, Program& program);
 void add_gc(CLI::App& app, Program& program);
 void add_doctor(CLI::App& app, Program& program);
 void add_version(CLI::App& app, Program& program);

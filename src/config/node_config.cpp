@@ -56,12 +56,6 @@ std::string parse_listen(std::string_view text, Listen& listen) {
         "\"{}\" has no numeric address: write for example \"127.0.0.1:{}\" or \"[::1]:{}\"", text,
         listen.port, listen.port);
   }
-  if (!is_loopback(listen.host)) {
-    return fmt::format(
-        "\"{}\" can be reached from other machines, and omni has no API keys yet: listen on "
-        "127.0.0.1 or [::1] and put a proxy that authenticates in front",
-        text);
-  }
   return {};
 }
 
@@ -84,6 +78,34 @@ std::string check_origin(std::string_view origin) {
       origin);
 }
 
+std::string check_digest(std::string_view digest) {
+  const bool valid = digest.size() == 64 &&
+                     digest.find_first_not_of("0123456789abcdefABCDEF") == std::string_view::npos;
+  return valid ? std::string()
+               : "must be a SHA-256 digest, 64 hexadecimal digits, as `omni key` prints";
+}
+
+std::string check_key_name(std::string_view name) {
+  if (is_made_of(name, "._-@") && name.size() <= 64) return {};
+  return fmt::format("\"{}\" is no name of a key: up to 64 letters, digits and . _ - @", name);
+}
+
+Element key_element(std::vector<ApiKey>& keys) {
+  // Shared by the readers' table and keep(): both live in the returned value.
+  auto key = std::make_shared<ApiKey>();
+  std::vector<Key> rows{
+      {"keys.name", "required", "Whose key it is, for logs.", text(key->name, check_key_name)},
+      {"keys.sha256", "required", "SHA-256 of the key. `omni key NAME` makes both.",
+       text(key->sha256, check_digest)}};
+  auto keep = [&keys, key] {
+    for (char& c : key->sha256) {
+      if (c >= 'A' && c <= 'F') c = static_cast<char>(c + 32);
+    }
+    keys.push_back(*key);
+  };
+  return {std::move(rows), std::move(keep)};
+}
+
 // One row per number, of which the first is documented.
 void add_gpu_keys(std::vector<Key>& keys, NodeConfig& config) {
   for (std::uint32_t number = 0; number < kMostGpus; ++number) {
@@ -101,11 +123,17 @@ std::vector<Key> node_keys(NodeDraft& draft) {
   NodeConfig& config = draft.config;
   std::vector<Key> keys{
       {"listen", R"(["127.0.0.1:8484", "[::1]:8484"])",
-       "Addresses of the API, numeric and of this machine alone. Port 0 takes a free one. Empty: "
-       "only the Unix socket.",
+       "Addresses of the API, numeric. Those that other machines reach want `[[keys]]`. Port 0 "
+       "takes "
+       "a free one. Empty: only the Unix socket.",
        texts(draft.listen, check_listen, "array of addresses")},
       {"cors_origins", "[]", "Origins of web pages that may call the API.",
        texts(config.cors_origins, check_origin, "array of origins")},
+      {"public_without_keys", "false",
+       "Listen where other machines reach it though there are no `[[keys]]`: whoever gets there "
+       "may "
+       "use every model.",
+       flag(config.public_without_keys)},
       {"io_threads", "0", "Threads that serve requests. 0: one per core, at most 16.",
        count(config.io_threads, 0, 256)},
       {"models", "[\"models\"]", "Folders of models, relative to this file's folder.",
@@ -149,6 +177,11 @@ std::vector<Key> node_keys(NodeDraft& draft) {
        bytes(config.body_memory, 1_MiB)},
   };
   add_gpu_keys(keys, config);
+  keys.push_back({"keys",
+                  "(none)",
+                  "Keys of the API, one table each. With any, every request by TCP needs one.",
+                  {"array of tables", {}},
+                  [&config] { return key_element(config.keys); }});
   return keys;
 }
 
@@ -162,7 +195,31 @@ void store_listen(NodeDraft& draft, KeyFile& file) {
     if (listen.port != 0 && !seen.insert(text).second) {
       file.add_problem("listen", fmt::format("\"{}\" is given twice", text));
     }
+    const bool open = draft.config.keys.empty() && !draft.config.public_without_keys;
+    if (open && !is_loopback(listen.host)) {
+      file.add_problem(
+          "listen",
+          fmt::format("\"{}\" can be reached from other machines, which would need no key: add "
+                      "[[keys]] (`omni key NAME` makes one), listen on 127.0.0.1 or [::1], or set "
+                      "public_without_keys",
+                      text));
+    }
     draft.config.listen.push_back(listen);
+  }
+}
+
+void check_keys(const NodeDraft& draft, KeyFile& file) {
+  std::set<std::string_view> names;
+  std::set<std::string_view> digests;
+  for (std::size_t i = 0; i < draft.config.keys.size(); ++i) {
+    const ApiKey& key = draft.config.keys[i];
+    const std::string row = fmt::format("keys[{}]", i);
+    if (!key.name.empty() && !names.insert(key.name).second) {
+      file.add_problem(row + ".name", fmt::format("\"{}\" is given twice", key.name));
+    }
+    if (!key.sha256.empty() && !digests.insert(key.sha256).second) {
+      file.add_problem(row + ".sha256", "is given twice: each key has one owner");
+    }
   }
 }
 
@@ -233,6 +290,7 @@ Result<NodeConfig> load_node_config(const std::filesystem::path& file_path, bool
 
   TRY(KeyFile file, KeyFile::read(path, node_keys(draft)));
   store_listen(draft, file);
+  check_keys(draft, file);
   store_models(draft, file, path.parent_path());
   if (draft.host_memory) {
     config.host_memory = *draft.host_memory;

@@ -45,11 +45,21 @@ struct Listen {
   bool operator==(const Listen&) const = default;
 };
 
+// Who may call: the key itself is known to its owner alone.
+struct ApiKey {
+  std::string name;    // for logs
+  std::string sha256;  // of the key, lower-case hex
+
+  bool operator==(const ApiKey&) const = default;
+};
+
 inline constexpr std::uint32_t kMostGpus = 16;
 
 struct NodeConfig {
   std::vector<Listen> listen{{"127.0.0.1", 8484}, {"::1", 8484}};
   std::vector<std::string> cors_origins;
+  std::vector<ApiKey> keys;                   // none: no request needs one
+  bool public_without_keys = false;           // listen beyond loopback all the same
   std::uint32_t io_threads = 0;               // 0: one per core, at most 16
   std::vector<std::filesystem::path> models;  // model folders; default: <config>/models
   bool watch = true;                          // reload when a file of it or of a model changes

@@ -81,8 +81,22 @@ body_memory = "4MiB"
 TEST_F(Node, RefusesAddressesOthersCanReach) {
   for (const char* address : {"0.0.0.0:8484", "192.168.1.2:80", "[::]:8484", "[fe80::1]:80"}) {
     EXPECT_THAT(error_of(fmt::format("listen = [\"{}\"]\n", address)),
-                HasSubstr("omni has no API keys yet"));
+                HasSubstr("can be reached from other machines"));
+    EXPECT_TRUE(load(fmt::format("listen = [\"{}\"]\npublic_without_keys = true\n", address)).ok());
   }
+}
+
+TEST_F(Node, ListensBeyondLoopbackWithKeys) {
+  const std::string digest(64, 'A');
+  const std::string keys = fmt::format("[[keys]]\nname = \"alice\"\nsha256 = \"{}\"\n", digest);
+  auto config = load("listen = [\"0.0.0.0:8484\"]\n" + keys);
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->keys, (std::vector<ApiKey>{{"alice", std::string(64, 'a')}}));
+  EXPECT_THAT(error_of(keys + keys), HasSubstr("keys[1].name: \"alice\" is given twice"));
+  EXPECT_THAT(error_of(keys + keys), HasSubstr("keys[1].sha256: is given twice"));
+  EXPECT_THAT(error_of("[[keys]]\nname = \"a b\"\nsha256 = \"secret\"\n"),
+              HasSubstr("`omni key` prints"));
+  EXPECT_THAT(error_of("[[keys]]\nname = \"a\"\n"), HasSubstr("keys[0].sha256: is missing"));
 }
 
 TEST_F(Node, RefusesWhatIsNoAddress) {
@@ -132,7 +146,7 @@ TEST_F(Node, DocumentedDefaultsAreTheRealOnes) {
   std::string top;
   std::string limits = "[limits]\n";
   for (const KeyDoc& key : node_config_keys()) {
-    if (key.fallback.starts_with('(')) continue;
+    if (key.fallback.starts_with('(') || key.fallback == "required") continue;
     std::string& table = key.key.starts_with("limits.") ? limits : top;
     table += fmt::format("{} = {}\n", key.key.substr(key.key.find('.') + 1), key.fallback);
   }

@@ -79,6 +79,7 @@ http::ResponseHead Answer::error_head(int status) const {
     head.headers.set("retry-after", std::to_string(retry_after_seconds_));
   }
   if (!allow_.empty()) head.headers.set("allow", allow_);
+  if (status == 401) head.headers.set("www-authenticate", "Bearer");
   return head;
 }
 

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "gateway/api_keys.h"
 #include "gateway/head_rules.h"
 #include "gateway/inference.h"
 #include "gateway/info.h"
@@ -88,10 +89,10 @@ void record(const Request& request, const Result<void>& outcome) {
     count_error(*request.services.shared.metrics, request.model ? request.model->name : "",
                 failure);
   }
-  spdlog::debug("request {} {} {} model={} status={} queued={}ms total={}ms {}",
+  spdlog::debug("request {} {} {} key={} model={} status={} queued={}ms total={}ms {}",
                 request.answer.request_id(), request.head().method, request.head().path(),
-                request.model_name, request.answer.status(), milliseconds(request.queue_time),
-                milliseconds(latency), failure);
+                request.key_name, request.model_name, request.answer.status(),
+                milliseconds(request.queue_time), milliseconds(latency), failure);
   if (outcome.ok() || !is_own_failure(outcome.error().code)) return;
   spdlog::error("request {} failed: {}", request.answer.request_id(), outcome.error().message);
 }
@@ -149,6 +150,12 @@ asio::awaitable<Result<void>> Gateway::Impl::dispatch(Request& request) {
   if (!request.exchange.from_unix_socket()) CO_CHECK(check_caller(head, *shared.config.load()));
   CO_TRY(request.route, find_route(head.target));
   const Api api = request.route.api;
+  // A preflight carries no key: the browser asks by itself whether it may.
+  if (!request.exchange.from_unix_socket() && needs_key(api) && !is_preflight(head)) {
+    auto name = check_key(head, *shared.config.load());
+    if (!name.ok()) co_return std::move(name).error();
+    request.key_name = *name;
+  }
   Result<void> outcome;
   if (api == Api::admin) {
     if (!request.exchange.from_unix_socket() || !shared.admin) {

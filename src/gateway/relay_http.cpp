@@ -6,6 +6,7 @@
 #include <array>
 #include <span>
 
+#include "gateway/api_keys.h"
 #include "gateway/errors.h"
 #include "gateway/tunnel.h"
 
@@ -139,10 +140,12 @@ std::string HttpBackend::head_for(const Request& request, const Endpoint& endpoi
   head.add("host", authority(endpoint));
   head.add("x-request-id", request.answer.request_id());
   const bool names_others = from.headers.has("connection");
+  const bool has_keys = !request.config().keys.empty();
   for (const http::Header& field : from.headers.fields()) {
     const bool replaced =
         (!wanted_.content_type.empty() && http::iequals(field.name, "content-type")) ||
         (wanted_.answer_is_read && http::iequals(field.name, "accept-encoding"));
+    if (has_keys && is_key_header(field.name)) continue;
     if (replaced || one_of(field.name, kHopByHop) || one_of(field.name, kOwnOfRequest)) continue;
     if (names_others && from.headers.has_token("connection", field.name)) continue;
     head.add(field.name, field.value);
@@ -299,6 +302,7 @@ asio::awaitable<Result<void>> HttpBackend::relay_upgrade(Request& request, http:
   TunnelLease work{.is_websocket = http::iequals(protocol, "websocket"),
                    .pause_after = request.model->idle_connection,
                    .pause = [&lease] { lease.pause(); },
+                   .over = [&shared = request.services.shared] { return shared.draining.load(); },
                    .resume = [&lease] { return lease.resume(); }};
   http::ResponseHead out = end_to_end_head(std::move(head));
   out.headers.set("connection", "upgrade");

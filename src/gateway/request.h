@@ -69,6 +69,7 @@ struct Request {
   Answer answer;
   HeldBytes held;
   Route route;
+  std::string key_name;                     // of the client's key; empty: it needs none
   std::string model_name;                   // as the client said it
   std::shared_ptr<const ModelRoute> model;  // kept over changes of the route table
   bool wants_events = false;                // the client reads SSE

@@ -20,6 +20,9 @@ namespace {
 
 using Stream = asio::posix::stream_descriptor;
 
+// Whether a connection without work is to end: looked at so often.
+constexpr Duration kLookAgain = std::chrono::seconds(1);
+
 struct Traffic {
   explicit Traffic(TunnelLease of) : lease(std::move(of)) {}
 
@@ -38,7 +41,8 @@ struct Traffic {
       paused = true;
       lease.pause();
     }
-    return paused ? last + idle : std::min(last + idle, last_work + lease.pause_after);
+    if (paused) return std::min(last + idle, now + kLookAgain);
+    return std::min(last + idle, last_work + lease.pause_after);
   }
 
   TunnelLease lease;
@@ -91,7 +95,7 @@ asio::awaitable<void> tunnel(asio::io_context& loop, TunnelEnd left, TunnelEnd r
   pumps.spawn(pump(left_stream, right_stream, std::move(left.read_ahead), traffic, timer));
   pumps.spawn(pump(right_stream, left_stream, std::move(right.read_ahead), traffic, timer));
   while (traffic.open > 0 && cancellation.cancelled() == asio::cancellation_type::none &&
-         Clock::now() < traffic.last + idle) {
+         Clock::now() < traffic.last + idle && !(traffic.paused && traffic.lease.over())) {
     timer.expires_at(traffic.look(Clock::now(), idle));
     boost::system::error_code status;
     auto token = asio::redirect_error(asio::use_awaitable, status);

@@ -18,6 +18,7 @@ struct TunnelLease {
   bool is_websocket = false;  // pings and pongs are no work
   Duration pause_after{};     // without work
   std::function<void()> pause;
+  std::function<bool()> over;    // nobody waits for a connection without work any more
   std::function<bool()> resume;  // false: what the tunnel leads to is going
 };
 

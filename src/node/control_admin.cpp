@@ -272,23 +272,30 @@ asio::awaitable<Result<void>> ControlLoop::load_here(std::string name) {
                   fmt::format("model \"{}\" was not loaded: its device had no room", name)};
 }
 
+// All that has this name, or had it: an older version, or a removed model, may still answer.
 asio::awaitable<Result<void>> ControlLoop::stop_here(std::string name) {
-  Model* found = find_model(name);
-  if (found == nullptr) co_return unknown_model(name);
-  const std::shared_ptr<Model> model = models_.at(found->id);
-  refuse_held(*model, {ErrorCode::model_stopped,
-                       fmt::format("model \"{}\" was stopped by an operator", name)});
-  if (model->phase != Model::Phase::ready) co_return Result<void>();
-  const std::vector<InstanceId> instances = model->instances;
-  model->force_stop = Clock::now() + config().shutdown_timeout;
-  apply(scheduler_.stop(model->id, Clock::now()));
-  const TimePoint deadline = Clock::now() + kVerbDeadline;
+  const Model* named = find_model(name);
+  const std::string& own_name = named != nullptr ? named->spec.name : name;
+  std::vector<std::shared_ptr<Model>> models;
+  for (const auto& [id, model] : models_) {
+    if (model->spec.name == own_name) models.push_back(model);
+  }
+  if (models.empty()) co_return unknown_model(name);
   // Those of now: a request that comes meanwhile may start the model again.
+  std::vector<InstanceId> instances;
+  for (const auto& model : models) {
+    refuse_held(*model, {ErrorCode::model_stopped,
+                         fmt::format("model \"{}\" was stopped by an operator", name)});
+    instances.insert(instances.end(), model->instances.begin(), model->instances.end());
+    model->force_stop = Clock::now() + config().shutdown_timeout;
+    apply(scheduler_.stop(model->id, Clock::now()));
+  }
+  const TimePoint deadline = Clock::now() + kVerbDeadline;
   auto any_left = [&] {
     return std::ranges::any_of(instances, [&](InstanceId id) { return live_.contains(id); });
   };
   while (any_left() && Clock::now() < deadline) co_await changed_.wait(deadline);
-  model->force_stop.reset();
+  for (const auto& model : models) model->force_stop.reset();
   if (any_left())
     co_return Error{ErrorCode::internal, fmt::format("model \"{}\" did not stop", name)};
   co_return Result<void>();

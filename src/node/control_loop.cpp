@@ -107,6 +107,7 @@ void ControlLoop::post(ControlMessage message) {
 }
 
 void ControlLoop::on(Admit& message) {
+  message.model = heir_of(message.model);
   auto found = models_.find(message.model);
   if (stopping_) {
     Error error{ErrorCode::shutting_down, "the daemon is shutting down"};

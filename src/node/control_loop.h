@@ -153,14 +153,17 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   std::vector<std::string> problems_of(const Reading& reading) const;
   admin::ReloadReport take(Reading reading);
   void take_config(NodeConfig config, admin::ReloadReport& report);
+  asio::awaitable<Result<admin::ReloadReport>> read_and_take();
   void take_folder(ModelFolder folder, admin::ReloadReport& report);
   void change(const std::shared_ptr<Model>& model, ModelFolder folder);
   void hand_over(const std::shared_ptr<Model>& from, const std::shared_ptr<Model>& to);
   asio::awaitable<void> warm_up(std::shared_ptr<Model> from, std::shared_ptr<Model> to);
   void pass_name(const std::shared_ptr<Model>& from, const std::shared_ptr<Model>& to);
   void keep(Model& model, std::string why);
+  bool is_up(const Model& model) const;
   void hand_over_held(Model& from, Model& to);
   void drop_successor(Model& model);
+  ModelId heir_of(ModelId model) const;
   void retire(Model& model);
   void forget_retired(TimePoint now);
   void list_names();  // after a change of who has which name
@@ -201,6 +204,7 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   std::unordered_map<ModelId, std::shared_ptr<Model>> models_;  // also successors and retired ones
   std::map<std::string, std::shared_ptr<Model>, std::less<>> catalogue_;  // by name, who has it
   std::map<std::string, ModelId, std::less<>> names_;                     // and aliases
+  std::unordered_map<ModelId, ModelId> heirs_;  // who took the place, and the requests, of whom
   std::unordered_map<InstanceId, std::shared_ptr<Live>> live_;
   struct Waiting {
     std::uint32_t thread;
@@ -217,6 +221,8 @@ class ControlLoop final : public ControlPort, public admin::NodeControl {
   std::uint64_t ticks_ = 0;
   bool stopping_ = false;
   bool reloading_ = false;
+  std::uint64_t readings_ = 0;  // begun so far; callers who come while one runs share the next
+  std::optional<Result<admin::ReloadReport>> last_reload_;
   std::string reload_error_;  // of the last reload; empty: it went well
   std::atomic<bool> shutdown_began_{false};
 };

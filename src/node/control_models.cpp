@@ -94,7 +94,8 @@ void ControlLoop::begin_provisioning(std::shared_ptr<Model> model) {
   model->provisioned_from = Clock::now();
   model->error.clear();
   touch(model->id);
-  tasks_.spawn(provision(std::move(model)));
+  Model& begun = *model;
+  begun.provisioning = tasks_.spawn(provision(std::move(model)));
 }
 
 asio::awaitable<void> ControlLoop::provision(std::shared_ptr<Model> model) {
@@ -181,6 +182,7 @@ asio::awaitable<void> ControlLoop::save_learned() {
       return write_file_atomic(file, content);
     };
     auto written = co_await on_workers(workers_, write);
+    if (written.ok()) learned_.saved(*text);
     if (!written.ok()) spdlog::error("{}", written.error().message);
   }
 }

@@ -84,21 +84,34 @@ void ControlLoop::request_reload(std::string_view reason) {
   tasks_.spawn(reload(*this));
 }
 
+// One reading at a time. Whoever asks while one runs wants what may have changed since it began:
+// all of those share the next.
 asio::awaitable<Result<admin::ReloadReport>> ControlLoop::reload_here() {
+  const std::uint64_t wanted = readings_ + 1;
   const TimePoint deadline = Clock::now() + 1min;
   while (reloading_ && Clock::now() < deadline) co_await changed_.wait(deadline);
-  if (reloading_) co_return Error{ErrorCode::overloaded, "another reload takes too long"};
+  if (!reloading_ && readings_ >= wanted && last_reload_) co_return *last_reload_;
+  if (reloading_) {
+    spdlog::error("a reload is given up: the one before it takes too long");
+    co_return Error{ErrorCode::overloaded, "another reload takes too long"};
+  }
   if (stopping_) co_return Error{ErrorCode::shutting_down, "the daemon is shutting down"};
   reloading_ = true;
+  ++readings_;
+  auto outcome = co_await read_and_take();
+  last_reload_ = outcome;
+  reloading_ = false;
+  changed_.notify();
+  co_return outcome;
+}
+
+asio::awaitable<Result<admin::ReloadReport>> ControlLoop::read_and_take() {
   auto read = [file = options_.config_file, required = options_.config_required] {
     Reading reading{.config = load_node_config(file, required)};
     if (reading.config.ok()) reading.folders = load_model_folders(reading.config->models);
     return reading;
   };
   Reading reading = co_await on_workers(workers_, read);
-  reloading_ = false;
-  changed_.notify();
-
   const std::vector<std::string> problems = problems_of(reading);
   reload_error_ = fmt::format("{}", fmt::join(problems, "\n"));
   if (!problems.empty()) {
@@ -191,6 +204,10 @@ void ControlLoop::change(const std::shared_ptr<Model>& model, ModelFolder folder
   if (model->phase == Model::Phase::ready) {
     model->successor = successor;
     successor->predecessor = model;
+    if (!successor->spec_ok) {  // such as no GPU that could hold it
+      keep(*model, successor->error);
+      return;
+    }
   } else {
     catalogue_[model->spec.name] = successor;
     hand_over_held(*model, *successor);
@@ -203,7 +220,7 @@ void ControlLoop::change(const std::shared_ptr<Model>& model, ModelFolder folder
 // policy.
 void ControlLoop::hand_over(const std::shared_ptr<Model>& from, const std::shared_ptr<Model>& to) {
   from->change_error.clear();
-  if (from->provisioned.version == to->provisioned.version) {
+  if (from->provisioned.version == to->provisioned.version && from->device == to->device) {
     from->spec = to->spec;
     apply(scheduler_.on_model(policy_of(*from), Clock::now()));
     drop_successor(*from);
@@ -212,22 +229,33 @@ void ControlLoop::hand_over(const std::shared_ptr<Model>& from, const std::share
   }
   learned_.set(from->spec.name, from->provisioned.version, scheduler_.learned(from->id));
   apply(scheduler_.on_model(policy_of(*to), Clock::now()));
-  if (from->instances.empty()) {
-    pass_name(from, to);
-  } else {
+  // What an operator has stopped stays so.
+  if (scheduler_.model(from->id).held_down) apply(scheduler_.stop(to->id, Clock::now()));
+  if (is_up(*from)) {
     tasks_.spawn(warm_up(from, to));
+  } else {
+    pass_name(from, to);
   }
 }
 
+// It serves, or is about to.
+bool ControlLoop::is_up(const Model& model) const {
+  return std::ranges::any_of(model.instances, [this](InstanceId id) {
+    const InstanceState state = live_.at(id)->state;
+    return state == InstanceState::starting || state == InstanceState::resident;
+  });
+}
+
 // Where the old version is at hand the new one must be too, before it gets a request: what cannot
-// be loaded changes nothing either. When there is no room for both, the old one makes it.
+// be loaded changes nothing either. When there is no room for both, the old one makes it, and with
+// it goes the name: its files are no more, so it could not be started again.
 asio::awaitable<void> ControlLoop::warm_up(std::shared_ptr<Model> from, std::shared_ptr<Model> to) {
   to->error.clear();
   apply(scheduler_.load(to->id, Clock::now()));
   const auto serves = [this](InstanceId id) { return live_.at(id)->open; };
   for (;;) {
     if (to->dropped) co_return;  // changed again, or removed
-    if (std::ranges::any_of(to->instances, serves)) break;
+    if (std::ranges::any_of(to->instances, serves) || !is_up(*from)) break;
     if (to->instances.empty() && !to->error.empty()) {
       keep(*from, to->error);
       co_return;
@@ -244,6 +272,7 @@ asio::awaitable<void> ControlLoop::warm_up(std::shared_ptr<Model> from, std::sha
     co_await changed_.wait(Clock::now() + 1s);
   }
   pass_name(from, to);
+  apply(scheduler_.load(to->id, Clock::now()));
   publish();
 }
 
@@ -255,7 +284,28 @@ void ControlLoop::pass_name(const std::shared_ptr<Model>& from, const std::share
   catalogue_[to->spec.name] = to;
   retire(*from);
   list_names();
+  if (same_interface(from->spec, to->spec)) {
+    // What waits, and what is still on its way by the old id, is served by the new version.
+    heirs_[from->id] = to->id;
+    for (auto& [ticket, waiting] : tickets_) {
+      if (waiting.model == from->id) waiting.model = to->id;
+    }
+    apply(scheduler_.on_model_replaced(from->id, to->id, Clock::now()));
+    sync_waiters(to->id);
+  } else {
+    ModelPolicy leaving = policy_of(*from);  // nothing keeps it any more
+    leaving.pinned = false;
+    leaving.min_instances = 0;
+    apply(scheduler_.on_model(std::move(leaving), Clock::now()));
+  }
   changed_.notify();
+}
+
+ModelId ControlLoop::heir_of(ModelId model) const {
+  for (auto heir = heirs_.find(model); heir != heirs_.end(); heir = heirs_.find(model)) {
+    model = heir->second;
+  }
+  return model;
 }
 
 // The new version is of no use: what was there serves on.
@@ -288,6 +338,7 @@ void ControlLoop::drop_successor(Model& model) {
   if (!model.successor) return;
   const std::shared_ptr<Model> successor = std::exchange(model.successor, nullptr);
   successor->dropped = true;
+  tasks_.cancel(successor->provisioning);  // and with it a download that nobody wants
   // It may be about to load: then it goes as a model does.
   if (scheduler_.knows(successor->id)) {
     successor->retired = Clock::now() - kRetireAfter;
@@ -303,6 +354,7 @@ void ControlLoop::retire(Model& model) {
   model.listed = false;
   if (model.phase == Model::Phase::ready) return;
   model.dropped = true;  // its provisioning is of no use
+  tasks_.cancel(model.provisioning);
   refuse_held(model, {ErrorCode::model_not_found,
                       fmt::format("model \"{}\" was removed", model.spec.name)});
 }
@@ -314,7 +366,13 @@ void ControlLoop::forget_retired(TimePoint now) {
   }
   for (const ModelId id : retired) {
     if (scheduler_.knows(id)) apply(scheduler_.on_model_removed(id, Clock::now()));
-    if (!scheduler_.knows(id) && models_.at(id)->instances.empty()) models_.erase(id);
+    const std::shared_ptr<Model> model = models_.at(id);
+    if (scheduler_.knows(id) || !model->instances.empty()) continue;
+    models_.erase(id);
+    if (catalogue_.contains(model->spec.name)) continue;
+    provisioner_.release(model->spec.name);
+    model->waiting->set(0);
+    model->resident->set(0);
   }
 }
 

@@ -16,7 +16,8 @@ struct ControlLoop::Model {
   std::uint64_t fingerprint = 0;  // of its folder, as last read
   Phase phase = Phase::provisioning;
   TimePoint provisioned_from;  // when the last try began
-  TimePoint retry_at;          // of a failed one, for the next request
+  TaskGroup::Id provisioning = 0;
+  TimePoint retry_at;  // of a failed one, for the next request
   Provisioned provisioned;
   std::string error;  // why the phase is failed, or the last start did
   ErrorCode error_code = ErrorCode::invalid_config;  // of `error`

@@ -40,7 +40,10 @@ void FileWatch::watch(const std::filesystem::path& file,
   folders_.clear();
   if (!events_.is_open()) return;
   add(file.parent_path());
-  for (const std::filesystem::path& root : roots) add_root(root);
+  for (const std::filesystem::path& root : roots) {
+    add(root.parent_path());  // where it may be made anew
+    add_root(root);
+  }
   for (const auto& [folder, watch] : before) {
     if (!folders_.contains(watch)) ::inotify_rm_watch(events_.native_handle(), watch);
   }
@@ -125,12 +128,14 @@ bool FileWatch::counts(int watch, std::string_view name) const {
   const auto found = folders_.find(watch);
   if (found == folders_.end() || is_ignored_file(name)) return false;
   const std::filesystem::path& folder = found->second;
-  if (folder != file_.parent_path()) return true;
-  // Beside omni.toml lie files of other kinds, such as the daemon's own.
-  const auto holds = [&](const std::filesystem::path& root) {
-    return folder == root || folder / name == root;
+  const std::filesystem::path changed = folder / name;
+  // Beside omni.toml and the roots lie files of other kinds, such as the daemon's own.
+  const auto about = [&](const std::filesystem::path& root) {
+    const auto below = folder.lexically_relative(root);
+    const bool inside = !below.empty() && *below.begin() != "..";
+    return inside || changed == root;
   };
-  return folder / name == file_ || std::ranges::any_of(roots_, holds);
+  return changed == file_ || std::ranges::any_of(roots_, about);
 }
 
 }  // namespace omni::node

@@ -13,6 +13,7 @@ namespace json = boost::json;
 
 // Another number of buckets, or other meanings: what was learned is of no use.
 constexpr int kFormat = 1;
+constexpr std::int64_t kLargestProfile = std::int64_t{1} << 50;
 
 Duration duration_at(const json::object& object, const char* name) {
   const json::value* value = object.if_contains(name);
@@ -35,8 +36,9 @@ void read_counts(const json::object& object, const char* name,
 Learned learned_from(const json::object& object) {
   Learned learned;
   const json::value* profile = object.if_contains("profile_bytes");
-  if (profile != nullptr && profile->is_int64() && profile->get_int64() > 0)
-    learned.profile = Bytes(profile->get_int64());
+  const bool plausible = profile != nullptr && profile->is_int64() && profile->get_int64() > 0 &&
+                         profile->get_int64() < kLargestProfile;
+  if (plausible) learned.profile = Bytes(profile->get_int64());
   learned.load_time = duration_at(object, "load_seconds");
   learned.restore_time = duration_at(object, "restore_seconds");
   learned.evict_time = duration_at(object, "evict_seconds");
@@ -102,13 +104,12 @@ void LearnedStore::set(const std::string& model, const std::string& version,
   entries_[model] = {version, learned};
 }
 
-std::optional<std::string> LearnedStore::unsaved() {
+std::optional<std::string> LearnedStore::unsaved() const {
   json::object models;
   for (const auto& [name, entry] : entries_) models[name] = to_json(entry.version, entry.learned);
   std::string text =
       json::serialize(json::object{{"format", kFormat}, {"models", std::move(models)}}) + "\n";
   if (text == saved_) return std::nullopt;
-  saved_ = text;
   return text;
 }
 

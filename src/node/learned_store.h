@@ -23,8 +23,9 @@ class LearnedStore {
                             bool size_is_declared) const;
   void set(const std::string& model, const std::string& version, const Learned& learned);
 
-  // The file's content, when it is not what was written last.
-  std::optional<std::string> unsaved();
+  // The file's content, when it is not what was written last: told by saved().
+  std::optional<std::string> unsaved() const;
+  void saved(std::string text) { saved_ = std::move(text); }
   const std::filesystem::path& file() const { return file_; }
 
  private:

@@ -168,6 +168,8 @@ TEST(LearnedStore, KeepsWhatWasLearnedOverRestarts) {
   first.set("m", "v1", some_learned());
   const auto text = first.unsaved();
   ASSERT_TRUE(text.has_value());
+  EXPECT_TRUE(first.unsaved().has_value()) << "it could not be written";
+  first.saved(*text);
   EXPECT_FALSE(first.unsaved().has_value()) << "nothing new to write";
   ASSERT_TRUE(write_file_atomic(file, *text).ok());
 

@@ -30,15 +30,6 @@ bool is_settled(const struct stat& info) {
   return std::time(nullptr) - info.st_ctim.tv_sec > kSettleSeconds;
 }
 
-std::string finish_hex(EVP_MD_CTX* context) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
-  unsigned size = 0;
-  if (EVP_DigestFinal_ex(context, digest.data(), &size) != 1) throw std::bad_alloc();
-  std::string hex;
-  for (unsigned i = 0; i < size; ++i) hex += fmt::format("{:02x}", digest[i]);
-  return hex;
-}
-
 // Hands the file's content to `take` in pieces.
 template <typename Take>
 Result<void> read_pieces(int fd, const std::filesystem::path& file, const Take& take) {
@@ -54,29 +45,6 @@ Result<void> read_pieces(int fd, const std::filesystem::path& file, const Take& 
 
 }  // namespace
 
-struct Sha256::State {
-  EVP_MD_CTX* context = EVP_MD_CTX_new();
-  ~State() { EVP_MD_CTX_free(context); }
-};
-
-// OpenSSL's digest calls fail only without memory.
-Sha256::Sha256() : state_(std::make_unique<State>()) {
-  if (EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) != 1) throw std::bad_alloc();
-}
-
-Sha256::~Sha256() = default;
-
-void Sha256::update(std::string_view bytes) {
-  if (EVP_DigestUpdate(state_->context, bytes.data(), bytes.size()) != 1) throw std::bad_alloc();
-}
-
-void Sha256::field(std::string_view content) {
-  update(fmt::format("{}:", content.size()));
-  update(content);
-}
-
-std::string Sha256::finish() { return finish_hex(state_->context); }
-
 Result<std::string> git_blob_sha1(const std::filesystem::path& file) {
   Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info = {};
@@ -91,7 +59,10 @@ Result<std::string> git_blob_sha1(const std::filesystem::path& file) {
   start += '\0';
   update(start);
   CHECK(read_pieces(fd.get(), file, update));
-  return finish_hex(context.get());
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
+  unsigned size = 0;
+  if (EVP_DigestFinal_ex(context.get(), digest.data(), &size) != 1) throw std::bad_alloc();
+  return to_hex(std::span(digest).first(size));
 }
 
 Result<std::string> FileDigests::of(const std::filesystem::path& file) {

@@ -20,7 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kHttpError = 22;  // of curl: a status of 400 and above
+constexpr Duration kLook = std::chrono::milliseconds(20);  // at a part that may grow too large
+constexpr int kHttpError = 22;                             // of curl: a status of 400 and above
 constexpr int kWriteError = 23;
 constexpr int kRangeIgnored = 33;
 constexpr int kTooManyRedirects = 47;
@@ -83,6 +84,7 @@ class Fetch {
  private:
   asio::awaitable<Result<void>> attempt();
   asio::awaitable<Error> watch();
+  Error too_long(Bytes now) const;
   Result<void> check_space() const;
   asio::awaitable<Result<void>> prepare_next();
   Error failure() const;
@@ -99,37 +101,52 @@ class Fetch {
   bool pieced_ = false;
 };
 
+// Of a size that nobody knows, the margin must be left.
 Result<void> Fetch::check_space() const {
-  if (!file_.size) return {};
-  const Bytes missing = *file_.size - size_of(file_.part);
+  const Bytes there = size_of(file_.part);
+  const Bytes missing = std::max(Bytes(), file_.size.value_or(there) - there);
   return check_disk_space(file_.part.parent_path(), file_.name, missing, limits_.margin);
 }
 
-// Reports while curl runs, and ends it when the file turns out to be too large.
+// Reports while curl runs, and ends it when the file turns out to be too large for the disk, or
+// larger than it should be: a server may send without end.
 asio::awaitable<Error> Fetch::watch() {
   asio::steady_timer timer(co_await asio::this_coro::executor);
+  const Duration look = std::min<Duration>(limits_.report, kLook);
   bool noted = false;
-  for (Bytes last = before_;;) {
-    timer.expires_after(limits_.report);
+  TimePoint reported = Clock::now();
+  Bytes last = before_;
+  for (;;) {
+    timer.expires_after(look);
     auto token = asio::use_awaitable;
     co_await timer.async_wait(token);
     if (!noted && total_of(*reply_)) {
       noted = true;
-      const bool was_unknown = !file_.size;
-      file_.size = total_of(*reply_);
+      if (!file_.size) file_.size = total_of(*reply_);
       auto note = [part = file_.part, reply = *reply_] { return note_etag(part, reply); };
       auto noting = co_await on_workers(workers_, note);
       if (!noting.ok()) co_return noting.error();
-      auto enough = was_unknown ? check_space() : Result<void>();
-      if (!enough.ok()) co_return enough.error();
     }
     const Bytes now = size_of(file_.part);
+    if (file_.size && now > *file_.size) co_return too_long(now);
+    auto enough = check_space();
+    if (!enough.ok()) co_return enough.error();
+    const TimePoint time = Clock::now();
+    if (time - reported < limits_.report) continue;
     const auto milliseconds =
-        std::chrono::duration_cast<std::chrono::milliseconds>(limits_.report).count();
+        std::chrono::duration_cast<std::chrono::milliseconds>(time - reported).count();
     const Bytes speed((now - last).count() * 1000 / std::max<std::int64_t>(1, milliseconds));
     if (now > last) progress_(progress_line(file_.name, now, file_.size, speed));
     last = now;
+    reported = time;
   }
+}
+
+Error Fetch::too_long(Bytes now) const {
+  discard(file_.part);
+  return {ErrorCode::provision_failed,
+          fmt::format("cannot download {}: the server sent {} and more, and the file has {}",
+                      file_.shown, to_string(now), to_string(*file_.size))};
 }
 
 asio::awaitable<Result<void>> Fetch::attempt() {

@@ -216,6 +216,8 @@ Provisioner::Provisioner(asio::io_context& loop, asio::thread_pool& workers, Nod
 
 Provisioner::~Provisioner() = default;
 
+void Provisioner::release(const std::string& model) { impl_->held.erase(model); }
+
 asio::awaitable<Result<Provisioned>> Provisioner::provision(const ModelSpec& spec,
                                                             ProgressSink progress) {
   return Impl::provision(impl_, spec, std::move(progress));

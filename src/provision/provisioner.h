@@ -42,6 +42,8 @@ class Provisioner {
   // the last caller of a build ends uv and returns when uv is gone; a cancelled call ends by Asio's
   // operation_aborted (see TaskGroup). Called and awaited on the loop.
   asio::awaitable<Result<Provisioned>> provision(const ModelSpec& spec, ProgressSink progress);
+  // No model has this name any more: what was prepared for it is anybody's to remove.
+  void release(const std::string& model);
 
  private:
   struct Impl;

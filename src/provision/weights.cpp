@@ -186,7 +186,8 @@ asio::awaitable<Weights::Stored> Weights::fetch(RemoteFile file, ClaimPart claim
                                                 LineSink progress) {
   CO_TRY(Curl curl, Curl::find(variables_, state_));
   CO_CHECK(co_await claim(file.identity()));
-  const std::string key = file.identity();
+  // Another address is another try, though it leads to the same content.
+  const std::string key = file.identity() + " " + file.url;
   SharedJobs::Job job = [&workers = workers_, curl, store = store_, file,
                          limits = limits_](LineSink tell) {
     return fetch_remote(workers, curl, store, file, limits, std::move(tell));

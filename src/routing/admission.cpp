@@ -60,7 +60,7 @@ void Lease::end(Served how) {
 void Lease::pause() {
   if (!instance_.slot || paused_) return;
   paused_ = true;
-  admission_->release(instance_, Served::yes);
+  admission_->release(instance_, Served::paused);
 }
 
 bool Lease::resume() {
@@ -168,11 +168,11 @@ void Admission::forget(Ticket::State& state) {
 void Admission::release(InstanceRoute instance, Served served) {
   InstanceSlot& slot = *instance.slot;
   slot.last_release.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-  if (served != Served::yes) {
+  if (served == Served::broke || served == Served::hung) {
     slot.suspect.store(true);
     control_.post(Suspect{slot.id, served == Served::hung});
   } else {
-    slot.served.fetch_add(1, std::memory_order_relaxed);
+    if (served == Served::yes) slot.served.fetch_add(1, std::memory_order_relaxed);
     if (hand_over(instance)) return;
   }
   const auto released = slot.word.release();

@@ -25,7 +25,7 @@ namespace asio = boost::asio;
 class Admission;
 
 // How the instance was to a request that gives its lease back.
-enum class Served : std::uint8_t { yes, broke, hung };
+enum class Served : std::uint8_t { yes, paused, broke, hung };
 
 // One request's hold on a resident instance. Released when destroyed; must not outlive its thread's
 // Admission.

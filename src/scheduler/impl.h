@@ -134,6 +134,7 @@ struct Scheduler::Impl {
   std::vector<Model*> touched;
   std::vector<Model*> fresh;  // demands since the last settle()
   std::vector<ModelId> removals;
+  std::uint32_t longest_queue = 0;  // that any limit of this run allowed
   mutable std::size_t unchecked_events = 0;
 };
 

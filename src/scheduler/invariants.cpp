@@ -54,7 +54,9 @@ void Scheduler::Impl::check() const {
   std::size_t queued = 0;
   for (const auto& [id, model] : models) {
     queued += model->queue.size();
-    require(model->queue.size() <= limits.queue_per_model, "a model's queue is bounded", id.value);
+    // Twice: a model that takes another's place takes its queue.
+    const auto longest = 2 * std::max(limits.queue_per_model, longest_queue);
+    require(model->queue.size() <= longest, "a model's queue is bounded", id.value);
     require(waiting.contains(id) == !model->queue.empty(), "waiting models are indexed", id.value);
     require(model->claiming || (model->held == Bytes(0) && model->victims.empty()),
             "bytes are held by claims alone", id.value);

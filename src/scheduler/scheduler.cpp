@@ -158,9 +158,29 @@ Actions Scheduler::on_model_removed(ModelId id, TimePoint now) {
   return impl_->finish();
 }
 
+Actions Scheduler::on_model_replaced(ModelId from_id, ModelId to_id, TimePoint now) {
+  impl_->begin(now);
+  impl_->end_offers();
+  Impl::Model* from = impl_->find_model(from_id);
+  Impl::Model* to = impl_->find_model(to_id);
+  if (from == nullptr || to == nullptr) return impl_->finish();
+  while (Impl::Ticket* ticket = from->queue.front()) {
+    impl_->dequeue(*ticket);
+    ticket->model = to;
+    impl_->enqueue(*ticket);
+  }
+  from->removing = true;
+  from->load_wanted = false;
+  impl_->always_on.erase(from_id);
+  impl_->touch(*from);
+  impl_->touch(*to);
+  return impl_->finish();
+}
+
 bool Scheduler::knows(ModelId id) const { return impl_->find_model(id) != nullptr; }
 
 void Scheduler::set_queue_limits(std::uint32_t per_model, std::uint32_t total) {
+  impl_->longest_queue = std::max(impl_->longest_queue, impl_->limits.queue_per_model);
   impl_->limits.queue_per_model = per_model;
   impl_->limits.queue_total = total;
 }
@@ -402,6 +422,7 @@ Scheduler::ModelView Scheduler::model(ModelId id) const {
   return {.id = id,
           .state = impl_->state_of(*model),
           .waiting = model->queue.size(),
+          .held_down = model->held_down,
           .profile = model->profile,
           .load_time = model->load_time,
           .last_error = model->last_error};

@@ -30,6 +30,9 @@ class Scheduler {
   // stopped, and it is forgotten: knows() is false.
   Actions on_model_removed(ModelId model, TimePoint now);
   bool knows(ModelId model) const;
+  // `from` is removed, and the requests that wait for it wait for `to`, whatever limits hold there.
+  // Nothing of `from` is kept from being closed any more.
+  Actions on_model_replaced(ModelId from, ModelId to, TimePoint now);
   // For tickets from now on.
   void set_queue_limits(std::uint32_t per_model, std::uint32_t total);
 
@@ -92,6 +95,7 @@ class Scheduler {
     ModelId id;
     InstanceState state;  // of its most alive instance; stopped, or failed while it backs off
     std::uint32_t waiting = 0;
+    bool held_down = false;  // an operator stopped it, and nobody has asked for it since
     std::optional<Bytes> profile;
     Duration load_time{};  // learned; zero when never loaded
     std::string last_error;

@@ -788,6 +788,20 @@ TEST(Operator, RemovalServesWhatWaitsThenDrainsAndForgets) {
   EXPECT_THAT(node.scheduler.instances(), IsEmpty());
 }
 
+TEST(Operator, AReplacedModelGivesItsQueueToItsSuccessor) {
+  Node node;
+  node.model({.id = ModelId{1}, .declared = 60_MiB, .pinned = true});
+  node.model(2, 60_MiB);
+  node.run(1, 1, 1);
+  node.request(2, 1);
+  node.full(2, 1);
+  EXPECT_THAT(node.steps(node.scheduler.on_model_replaced(ModelId{1}, ModelId{2}, node.now)),
+              ElementsAre("close i1"));
+  node.drained(1);
+  EXPECT_THAT(node.stopped(1), ElementsAre("start i2 m2 60 MiB"));
+  EXPECT_THAT(node.resident(2), ElementsAre("serve t2 i2"));
+}
+
 TEST(Operator, ARemovedModelStartsForTheRequestsThatWait) {
   Node node;
   node.model(1, 50_MiB);

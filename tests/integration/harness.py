@@ -76,7 +76,9 @@ class UnixConnection(http.client.HTTPConnection):
 class Daemon:
     """A daemon in a temporary root. Use as a context manager."""
 
-    def __init__(self, memory="4GiB", limits=None, extra="", listen=None, environment=None):
+    def __init__(
+        self, memory="4GiB", limits=None, extra="", listen=None, environment=None, keys=""
+    ):
         # Short and outside the repository: socket paths are limited, and models must be able to reach it.
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="omni-test-"))
         self.root.chmod(0o755)
@@ -93,6 +95,8 @@ class Daemon:
             extra,
         ]
         lines += ["[device.host]", f'memory = "{memory}"']
+        if keys:
+            lines.append(keys)
         if limits:
             lines += ["[limits]"] + [
                 f"{key} = {json.dumps(value)}" for key, value in limits.items()
@@ -269,9 +273,10 @@ class Daemon:
     def instances(self, pss=False):
         return self.admin("GET", "/admin/instances" + ("?pss=1" if pss else "")).json()["instances"]
 
-    def omni(self, *arguments, timeout=60):
+    def omni(self, *arguments, timeout=60, socket=True):
+        place = ["--socket", self.admin_socket()] if socket else []
         return subprocess.run(
-            [OMNI, *arguments, "--socket", self.admin_socket()],
+            [OMNI, *arguments, *place],
             capture_output=True,
             text=True,
             timeout=timeout,

@@ -5,6 +5,7 @@ out, and that other models serve on.
 """
 
 import http.client
+import json
 import os
 import pathlib
 import re
@@ -141,6 +142,29 @@ class Requests(ErrorCase):
         self.answered(answer, "forbidden_origin", "https://elsewhere.example", "cors_origins")
         answer = self.daemon.get("/v1/models", headers={"Host": "elsewhere.example"})
         self.answered(answer, "forbidden_origin", "elsewhere.example", "localhost")
+
+    def test_invalid_api_key(self):
+        made = json.loads(self.daemon.omni("key", "alice", "--json", socket=False).stdout)
+        lines = f'[[keys]]\nname = "alice"\nsha256 = "{made["sha256"]}"\n'
+        with Daemon(listen=None, keys=lines) as daemon:
+            daemon.fake_engine("talker")
+            daemon.start()
+            for path in ("/v1/models", "/metrics", "/running", "/upstream/talker/echo"):
+                answer = daemon.get(path)
+                self.answered(answer, "invalid_api_key", "Authorization: Bearer")
+                self.assertEqual(answer.headers["WWW-Authenticate"], "Bearer")
+            answer = daemon.get("/v1/models", headers={"Authorization": f"Bearer {made['sha256']}"})
+            self.answered(answer, "invalid_api_key", "not one that this server knows")
+            for header in ({"Authorization": f"Bearer {made['key']}"}, {"x-api-key": made["key"]}):
+                self.assertEqual(daemon.get("/v1/models", headers=header).status, 200)
+                seen = daemon.get("/upstream/talker/echo", headers=header)
+                self.assertEqual(seen.status, 200)
+                self.assertNotIn(made["key"].encode(), seen.body, "the engine gets no key")
+            self.assertEqual(daemon.get("/readyz").status, 200, "probes have no secrets")
+            self.assertEqual(daemon.omni("run", "talker", "hello").returncode, 0, "nor the owner")
+            log = daemon.log.read_text()
+            self.assertIn("key=alice", log)
+            self.assertNotIn(made["key"], log)
 
     def test_task_mismatch(self):
         body = {"model": "talker", "input": "a"}
