@@ -63,6 +63,11 @@ void Scheduler::Impl::check() const {
     for (const Instance* victim : model->victims) {
       require(victim->claimant == model.get(), "a victim knows its claimant", victim->id.value);
     }
+    if (model->demand) {
+      const auto entry = model->device->demands.find(*model->demand);
+      require(entry != model->device->demands.end() && entry->model == model.get(),
+              "a demand is in its device's list", id.value);
+    }
     const bool left = model->removing && model->queue.empty();
     for (const Instance* instance : model->instances) {
       require(!left || !instance->is_open(), "an instance of a removed model goes", id.value);

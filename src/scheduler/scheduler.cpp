@@ -172,6 +172,8 @@ Actions Scheduler::on_model_replaced(ModelId from_id, ModelId to_id, TimePoint n
   from->removing = true;
   from->load_wanted = false;
   impl_->always_on.erase(from_id);
+  // Now: a demand is known by its oldest ticket, which is the other's from here on.
+  impl_->update_demand(*from);
   impl_->touch(*from);
   impl_->touch(*to);
   return impl_->finish();

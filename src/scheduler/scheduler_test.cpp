@@ -802,6 +802,23 @@ TEST(Operator, AReplacedModelGivesItsQueueToItsSuccessor) {
   EXPECT_THAT(node.resident(2), ElementsAre("serve t2 i2"));
 }
 
+TEST(Operator, AReplacedModelThatWaitsForRoomKeepsItsPlaceInTheQueue) {
+  Node node;
+  for (std::uint64_t id : {1, 2, 3}) node.model(id, 60_MiB);
+  node.run(1, 1, 1);
+  node.activity(1, 1);
+  node.request(2, 2);  // waits for m1
+  EXPECT_THAT(node.steps(node.scheduler.on_model_replaced(ModelId{2}, ModelId{3}, node.now)),
+              IsEmpty());
+  EXPECT_FALSE(node.scheduler.knows(ModelId{2}));
+  node.now += 1min;
+  node.activity(1, 0, 1);
+  EXPECT_THAT(node.tick(1s), ElementsAre("close i1"));
+  node.drained(1);
+  EXPECT_THAT(node.stopped(1), ElementsAre("start i2 m3 60 MiB"));
+  EXPECT_THAT(node.resident(2), ElementsAre("serve t2 i2"));
+}
+
 TEST(Operator, ARemovedModelStartsForTheRequestsThatWait) {
   Node node;
   node.model(1, 50_MiB);

@@ -253,7 +253,7 @@ class Handover(unittest.TestCase):
             self.assertEqual(pids(daemon), {}, "nobody asked for it since it was stopped")
 
     def test_what_is_left_of_a_removed_model_can_be_stopped(self):
-        with Daemon(extra=MANUAL + "\n[limits]\nshutdown_timeout = \"1s\"") as daemon:
+        with Daemon(extra=MANUAL + '\n[limits]\nshutdown_timeout = "1s"') as daemon:
             folder = daemon.handler("m", HANDLER.format(version=1))
             daemon.start()
             self.assertEqual(version(daemon), 1)
